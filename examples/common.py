@@ -31,8 +31,8 @@ def positive(number_type: type):
 def add_data_arguments(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--language", default="de", help="of the catalogues that are fetched")
     parser.add_argument("--catalogues", type=pathlib.Path, help="a folder with LANGUAGE/*.mo or *.po, instead of Debian's")
-    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/weft-translation")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build") / output)
+    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/weft-translation", help="folder where fetched catalogues are kept")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build") / output, help="folder for the plot and report.json (default: %(default)s)")
     parser.add_argument("--limit", type=positive(int), help="take no more than this many texts")
 
 

@@ -30,9 +30,9 @@ except ImportError as error:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_arguments(parser, "lightning")
-    parser.add_argument("--steps", type=positive(int), default=300)
+    parser.add_argument("--steps", type=positive(int), default=300, help="updates (default: %(default)s)")
     parser.add_argument("--length", type=positive(int), default=96, help="tokens of a row")
-    parser.add_argument("--rate", type=positive(float), default=1e-3)
+    parser.add_argument("--rate", type=positive(float), default=1e-3, help="learning rate (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -27,9 +27,9 @@ using weft::perf::median;
 
 using Seconds = std::chrono::duration<double>;
 
-/// What AdamW keeps of a parameter: itself, its gradient and two moments, of f32.
+/// The f32 values that AdamW keeps for a parameter: the parameter itself, its gradient and two moments.
 constexpr std::size_t kArrays = 4;
-/// All of them read and all but the gradient written.
+/// AdamW reads all of them and writes all but the gradient.
 constexpr double kBytesPerParameter = 7 * sizeof(float);
 
 struct Options {
@@ -38,8 +38,8 @@ struct Options {
   int rounds = 9;
   double round_ms = 20;
   double min_ratio = 0.85;
-  /// Parameters from which --min-ratio applies; absent: whatever a thread's L2 cannot hold. In L2 the divider and not
-  /// memory is the limit, and results must be exact.
+  /// The number of parameters from which --min-ratio applies; absent: as soon as they do not fit a thread's L2. Within
+  /// L2 the divider, not memory, is the limit, because results must be exact.
   std::optional<std::size_t> judge_from;
   std::string json;
 };
@@ -60,7 +60,7 @@ struct Shard {
     return buffer;
   }
 
-  // Both kernels see everyday values: traffic moves the arrays round, so it has a Shard of its own.
+  // Both kernels see typical values. traffic() moves the arrays around, so it has its own Shard.
   void adamw(weft::kernels::AdamScalars const& scalars) {
     weft::kernels::adam(arrays(), parameter.count(), scalars, false, {});
   }
@@ -97,7 +97,7 @@ Timings measure_thread(std::size_t count, Options const& options, std::latch& st
   start.arrive_and_wait();
   Timings timings;
   for (int round = 0; round < options.rounds; ++round) {
-    auto const fill = [&] {  // traffic left the arrays permuted: back to values that AdamW meets in training
+    auto const fill = [&] {  // restores typical training values, because traffic() has permuted the arrays
       std::ranges::fill(shard.parameter.as<float>(), 1.0F);
       std::ranges::fill(shard.exp_avg.as<float>(), 0.01F);
       std::ranges::fill(shard.exp_avg_sq.as<float>(), 0.0001F);
@@ -140,7 +140,7 @@ Timings measure(std::size_t count, Options const& options) {
   return slowest;
 }
 
-/// Why this size is held to no bar; empty when it is.
+/// Why no bar applies to this size; empty if one does.
 std::string why_not_judged(std::size_t count, Options const& options) {
   if (options.min_ratio == 0) return "not judged: --min-ratio 0";
   if (options.judge_from) return count < *options.judge_from ? "not judged: below --judge-from" : "";

@@ -30,7 +30,7 @@ OF_DEFAULT = 1.02
 def parse():
     parser = trainer.parser_of(__doc__, rounds=2, steps=120)
     parser.add_argument("--share", type=float, default=0.5, help="of the steps, at most, before it has settled")
-    parser.add_argument("--link", default="50us:190MB/s")
+    parser.add_argument("--link", default="50us:190MB/s", help="emulated link, latency:bandwidth (default: %(default)s)")
     parser.add_argument("train_gpt", nargs="*", default=list(MODEL), help=f"options of the model, default: {' '.join(MODEL)}")
     return parser.parse_args()
 

@@ -21,10 +21,10 @@ ROOT = os.path.dirname(PERF)
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("baselines", nargs="*", default=sorted(glob.glob(os.path.join(PERF, "baselines/*.jsonl"))))
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs (default: %(default)s)")
+    parser.add_argument("--record", action="store_true", help="measure again and rewrite `measured`; nothing is judged")
+    parser.add_argument("--rounds", type=int, default=5, help="undisturbed rounds of each line; the best counts (default: %(default)s)")
+    parser.add_argument("baselines", nargs="*", default=sorted(glob.glob(os.path.join(PERF, "baselines/*.jsonl"))), help="files of thresholds (default: perf/baselines/*.jsonl)")
     return parser.parse_args()
 
 

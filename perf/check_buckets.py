@@ -22,7 +22,7 @@ COLD = 2  # steps at the start that do not count: the first one plans
 
 def parse():
     parser = trainer.parser_of(__doc__, rounds=3, steps=42)
-    parser.add_argument("--link", default="50us:190MB/s")
+    parser.add_argument("--link", default="50us:190MB/s", help="emulated link, latency:bandwidth (default: %(default)s)")
     parser.add_argument("--json", help="append every step's time, a line for each run of a round; earlier lines count too")
     parser.add_argument("train_gpt", nargs="*", default=list(MODEL), help=f"options of the model, default: {' '.join(MODEL)}")
     return parser.parse_args()

@@ -20,9 +20,9 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
-    parser.add_argument("--data", default=os.path.join(os.environ.get("WEFT_TEST_DATA", os.path.join(ROOT, "../shared/data")), "minimalloc"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs (default: %(default)s)")
+    parser.add_argument("--data", default=os.path.join(os.environ.get("WEFT_TEST_DATA", os.path.join(ROOT, "../shared/data")), "minimalloc"), help="folder with *.csv (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="times each problem is planned; the slowest counts (default: %(default)s)")
     return parser.parse_args()
 
 

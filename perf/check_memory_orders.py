@@ -42,11 +42,11 @@ where gradients outweigh activations (512 tokens) and nothing where activations 
 def parse():
     data = os.environ.get("WEFT_TEST_DATA", os.path.join(ROOT, "../shared/data"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
-    parser.add_argument("--data", default=os.path.join(data, "hlo"))
-    parser.add_argument("--models", default="llama2-7b,gpt2-xl")
-    parser.add_argument("--out")
-    parser.add_argument("--machine", default="planned, not run")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs (default: %(default)s)")
+    parser.add_argument("--data", default=os.path.join(data, "hlo"), help="folder with *.hlo (default: %(default)s)")
+    parser.add_argument("--models", default="llama2-7b,gpt2-xl", help="of weft-memory's, comma-separated (default: %(default)s)")
+    parser.add_argument("--out", help="the page to write")
+    parser.add_argument("--machine", default="planned, not run", help="what the page says of where it was made (default: %(default)s)")
     return parser.parse_args()
 
 

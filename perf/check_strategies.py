@@ -24,7 +24,7 @@ HIDDEN, BOUND = 0.90, 1.08
 def parse():
     parser = trainer.parser_of(__doc__, rounds=3, steps=24)
     parser.add_argument("--link", help="as 50us:200MB/s, instead of the one found for ddp")
-    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES), help="which to run (default: %(default)s)")
     parser.add_argument("--traces", help="write FOLDER/STRATEGY.trace.json of the last round, for tools/plot_overlap.py")
     parser.add_argument("--json", help="write every run's medians as JSON lines")
     return parser.parse_args()

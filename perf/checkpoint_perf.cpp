@@ -1,5 +1,5 @@
-// Asynchronous saves of a model that all ranks have whole: how fast, how long the caller is held up, and what training
-// steps lose while a save is under way.
+// Measures asynchronous saves of a model of which every rank has a full copy: how fast they are, how long they block
+// the caller, and how much training steps slow down during a save.
 
 #include <algorithm>
 #include <chrono>
@@ -40,7 +40,7 @@ std::vector<CheckpointTensor> tensors_of(BufferView const& model) {
   return tensors;
 }
 
-/// What stands for training: an update of parameters beside those that are saved, and a meeting of all ranks.
+/// A stand-in for a training step: an update of parameters other than the saved ones, and a meeting of all ranks.
 class Step {
  public:
   explicit Step(Communicator& world)
@@ -104,7 +104,7 @@ int run(Communicator& world, Options const& options) {
   Step step(world);
   Times times;
   Times first;
-  one_round(world, saver, mine, step, first);  // pages are first touched
+  one_round(world, saver, mine, step, first);  // not counted: it touches pages for the first time
   for (int round = 0; round < options.rounds; ++round) one_round(world, saver, mine, step, times);
   if (world.rank() != 0) return 0;
   double const gb = static_cast<double>(model.view().bytes()) * 1e-9;

@@ -56,14 +56,14 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="+", choices=OPS, default=["all_reduce"], metavar="OP",
                         help=f"as the programs are called, without _perf: {', '.join(OPS)}")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[2])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2], help="of this machine; several numbers are measured one after the other (default: %(default)s)")
     parser.add_argument("--libraries", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), metavar="NAME",
                         help=", ".join(CATALOGUE))
-    parser.add_argument("-b", "--minbytes", type=parse_size, default=8)
-    parser.add_argument("-e", "--maxbytes", type=parse_size, default=128 << 20)
-    parser.add_argument("-f", "--stepfactor", type=int, default=4)
-    parser.add_argument("-n", "--iters", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-b", "--minbytes", type=parse_size, default=8, help="smallest message, bytes (K M G) (default: %(default)s)")
+    parser.add_argument("-e", "--maxbytes", type=parse_size, default=128 << 20, help="largest message, bytes (K M G) (default: %(default)s)")
+    parser.add_argument("-f", "--stepfactor", type=int, default=4, help="factor between messages (default: %(default)s)")
+    parser.add_argument("-n", "--iters", type=int, default=20, help="iterations, as of the programs (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="launches of each library, taking turns (default: %(default)s)")
     parser.add_argument("--patience", type=float, default=240, metavar="SECONDS",
                         help="for more rounds, of each operation, where figures were disturbed (default: %(default)s)")
     parser.add_argument("--barrier-us", type=float, metavar="US",
@@ -82,6 +82,8 @@ def arguments():
         parser.error("-b has to be at least 1, and -f at least 2")
     if options.barrier_us is not None and not 0 < options.barrier_us < math.inf:
         parser.error("--barrier-us has to be more than 0")
+    if options.bars and not wefts_of(options):
+        parser.error("--bars judges Weft: --libraries has to name one of its own")
     return options
 
 
@@ -90,6 +92,12 @@ def sizes_of(options):
     while sizes[-1] * options.stepfactor <= options.maxbytes:
         sizes.append(sizes[-1] * options.stepfactor)
     return sizes
+
+
+def asked_size(sizes, measured):
+    """Of `sizes`, the one for which the size `measured` was measured: ranks' parts are whole elements, so it may be a little less, but
+    no less than the next smaller one."""
+    return min((size for size in sizes if size >= measured), default=measured)
 
 
 def libraries_of(options):
@@ -155,17 +163,21 @@ def measure(libraries, op, ranks, options):
             break
         if lines and not crowded(ranks):
             wish(common(lines))
+        launched = False
         for library in alive[turn % len(alive):] + alive[:turn % len(alive)]:
             if library.name not in missing:
                 continue
             try:
                 for series in runs(sizes, missing[library.name]):
-                    lines += [{**line, "round": turn, "asked": asked}
+                    launched = True
+                    lines += [{**line, "round": turn, "asked": asked, "asked_bytes": asked_size(sizes, line["bytes"])}
                               for line in measure_once(library, op, ranks, options, series)]
             except Unavailable as reason:
                 print(f"# {op}, {ranks} ranks: {library.name} left out: {reason}", flush=True)
                 alive = [other for other in alive if other is not library]
                 lines = [line for line in lines if line["library"] != library.name]
+        if not launched:
+            break
     forget_wishes()
     return lines
 
@@ -221,15 +233,17 @@ def counting(lines):
 
 
 def lacking(lines, libraries):
-    """library → the sizes, of those that it has, at which it was met less often than wanted; without those that lack none."""
+    """library → the sizes, as they were asked for and of those that it has, at which it was met less often than wanted; without
+    those that lack none."""
     counts = {(line["library"], line["bytes"]): 0 for line in lines}
+    asked = {line["bytes"]: line.get("asked_bytes", line["bytes"]) for line in lines}
     alone = limits(lines)
     for (name, size), group in grouped(counting(lines) if lines else []).items():
         counts[name, size] = 0 if math.isnan(figure_of(group, "cost", alone.get(size))) else len(group)
     result = {}
     for (name, size), times in sorted(counts.items()):
         if times < (WANTED_OF_SMALL if size <= SMALL else WANTED) and name in {library.name for library in libraries}:
-            result.setdefault(name, []).append(size)
+            result.setdefault(name, []).append(asked[size])
     return result
 
 
@@ -325,19 +339,20 @@ def geometric_mean(values):
 
 
 def ratios_of(rows, weft, figure):
-    """bytes → the best other library's time over Weft's."""
+    """bytes → the best other library's time over Weft's; NaN where there is none of either."""
     ours = {row["bytes"]: row[figure] for row in rows if row["library"] == weft}
     theirs = {}
     for row in rows:
         if not row["library"].startswith("weft") and not math.isnan(row[figure]):
             theirs[row["bytes"]] = min(theirs.get(row["bytes"], math.inf), row[figure])
-    return {size: theirs[size] / ours[size] for size in ours if size in theirs}
+    return {size: theirs.get(size, math.nan) / time for size, time in ours.items()}
 
 
 def print_limit(rows):
     """What ratios calls would have that take no longer than this machine's limit."""
     limits = [{**row, "library": "weft limit", "time_us": row["limit_us"]} for row in rows if row.get("limit_us", 0) > 0]
     ratios = ratios_of(limits + [row for row in rows if not row["library"].startswith("weft")], "weft limit", "time_us")
+    ratios = {size: ratio for size, ratio in ratios.items() if not math.isnan(ratio)}
     if ratios:
         lowest = min(ratios, key=ratios.get)
         print(f"AT THE LIMIT: {rows[0]['op']}, {rows[0]['ranks']} ranks, symmetric, call: lowest ratio ({lowest} bytes) "
@@ -346,7 +361,7 @@ def print_limit(rows):
 
 def judge(rows, op, ranks, wefts):
     """Prints each bar of the `wefts`, names of libraries, and whether it holds; True when all do. One that gave no figures, as its
-    programs failed, holds none."""
+    programs are missing or failed, holds none; nor does one hold at a size that no other library was measured at."""
     good = True
     measured = {row["library"] for row in rows}
     for weft in wefts:
@@ -357,7 +372,7 @@ def judge(rows, op, ranks, wefts):
             continue
         for figure in ("time_us", "cost_us"):
             ratios = ratios_of(rows, weft, figure)
-            if not ratios:
+            if all(math.isnan(ratio) for ratio in ratios.values()):
                 print(f"FAIL: {op}, {ranks} ranks, {memory}: nothing to compare with")
                 good = False
                 continue
@@ -370,6 +385,11 @@ def judge(rows, op, ranks, wefts):
                 print(f"{'PASS' if value >= bar else 'FAIL'}: {op}, {ranks} ranks, {memory}, "
                       f"{'call' if figure == 'time_us' else 'cost'}: {text} {value:.2f}, bar {bar:.2f}")
     return good
+
+
+def wefts_of(options):
+    """Weft's libraries that were asked for, whether they could be set up or not, as they are called in lines."""
+    return [name.replace("-", " ") for name in options.libraries if name.startswith("weft")]
 
 
 def write(options, rows):
@@ -396,17 +416,16 @@ def main():
     for op in options.ops:
         for ranks in options.ranks:
             lines = measure(libraries, op, ranks, options)
-            wefts = [library.name for library in libraries if library.name.startswith("weft")]
             if not lines:
-                if options.bars and wefts:
-                    good = judge([], op, ranks, wefts)
+                if options.bars:
+                    good = judge([], op, ranks, wefts_of(options)) and good
                 continue
             rows = summary(lines)
             everything += rows
             print_table(rows, "time_us")
             print_table(rows, "cost_us")
             if options.bars:
-                good = judge(rows, op, ranks, wefts) and good
+                good = judge(rows, op, ranks, wefts_of(options)) and good
                 print_limit(rows)
     if not everything:
         print("compare: nothing could be measured", file=sys.stderr)

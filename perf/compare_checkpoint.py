@@ -27,10 +27,10 @@ BAR = 1.0
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", default="build/checkpoint_perf")
-    parser.add_argument("--bin", default="build/release/bin")
+    parser.add_argument("--mib", type=int, default=512, help="size of the model (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="saves of each, in turns (default: %(default)s)")
+    parser.add_argument("--folder", default="build/checkpoint_perf", help="where files are written: the disk that is measured (default: %(default)s)")
+    parser.add_argument("--bin", default="build/release/bin", help="folder with the programs (default: %(default)s)")
     return parser.parse_args()
 
 

@@ -28,11 +28,11 @@ MANY_BAR = 1.0
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50_000_000, help="parameters")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2, help="of each side (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=7, help="in turns (default: %(default)s)")
     parser.add_argument("--tensors", type=int, default=10_000, help="small tensors")
     parser.add_argument("--elements", type=int, default=256, help="elements of each")
-    parser.add_argument("--library", default="build/release/lib/libweft_optimizer_peer.so")
+    parser.add_argument("--library", default="build/release/lib/libweft_optimizer_peer.so", help="Weft's side, as built (default: %(default)s)")
     parser.add_argument("--json", help="file to append a line per side to")
     return parser.parse_args()
 

@@ -3,7 +3,9 @@
 
 Each launch of OP_perf --compare mpi measures both libraries in one process, in interleaved rounds; launches with
 Open MPI's two shared-memory paths (pml ob1, pml ucx) alternate. Per size the better of the two is the peer, and Weft's
-figure is the one from the launches it shared with that peer, so both come from equally many rounds.
+figure is the one from the launches it shared with that peer, so both come from equally many rounds. A figure is the
+shortest loop with calls less the shortest without, of all launches that had an undisturbed round; where a peer has
+none, the better one is not known, and the bars of that size do not hold.
 Exit code: 0 when every bar holds, 1 when one does not, 2 when nothing could be measured.
 """
 import argparse
@@ -17,6 +19,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
+from compare import figure_of
 from peers.catalogue import ROOT, environment
 
 TOLERANCE = 0.95  # never-below bars allow 5 %
@@ -72,10 +75,10 @@ def arguments():
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[s.name for s in FOUNDATION], metavar="NAME",
                         help="of " + ", ".join(SETTINGS))
-    parser.add_argument("-b", "--minbytes", default="8")
-    parser.add_argument("-e", "--maxbytes", default="128M")
-    parser.add_argument("-f", "--stepfactor", default="4")
-    parser.add_argument("-n", "--iters", default="20")
+    parser.add_argument("-b", "--minbytes", default="8", help="smallest message, bytes (K M G) (default: %(default)s)")
+    parser.add_argument("-e", "--maxbytes", default="128M", help="largest message, bytes (K M G) (default: %(default)s)")
+    parser.add_argument("-f", "--stepfactor", default="4", help="factor between messages (default: %(default)s)")
+    parser.add_argument("-n", "--iters", default="20", help="iterations, as of the programs (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="undisturbed rounds per launch")
     parser.add_argument("--launches", type=int, default=2, help="launches per peer, alternating")
     parser.add_argument("--short", action="store_true", help="one launch per peer")
@@ -112,23 +115,30 @@ def measure(options, setting):
             return [json.loads(line) for line in file]
 
 
-def best(lines, key):
-    values = [line[key] for line in lines if line.get(key, 0) > 0]
-    return min(values) if values else math.nan
+def least_limit(lines):
+    return min((line["limit_us"] for line in lines if line.get("limit_us", 0) > 0), default=math.nan)
+
+
+def better_peer(by_peer):
+    """Of peer → (its time, Weft's beside it): the one with the shorter time, or one whose time is not known."""
+    return min(by_peer, key=lambda peer: -math.inf if math.isnan(by_peer[peer][0]) else by_peer[peer][0])
 
 
 def table_of(lines):
     """bytes → figures, with the better peer chosen for call and for cost separately."""
     table = {}
     for size in sorted({line["bytes"] for line in lines if line["bytes"] > 0}):  # parts of less than an element
-        row = {"bytes": size, "limit_us": best([l for l in lines if l["bytes"] == size], "limit_us"),
-               "rounds_kept": min(l["rounds_kept"] for l in lines if l["bytes"] == size)}
+        here = [line for line in lines if line["bytes"] == size]
+        kept = [line for line in here if line["rounds_kept"] > 0]
+        peers = [peer for peer in PEERS if peer in {line["label"] for line in here}]
+        row = {"bytes": size, "limit_us": least_limit(here),
+               "rounds_kept": min(sum(l["rounds_kept"] for l in here if l["label"] == peer) for peer in peers)}
         for figure in ("call", "cost"):
             by_peer = {}
-            for peer in PEERS:
-                chosen = [l for l in lines if l["bytes"] == size and l["label"] == peer]
-                by_peer[peer] = (best(chosen, f"peer_{figure}_us"), best(chosen, f"{figure}_us"))
-            peer = min((p for p in PEERS if not math.isnan(by_peer[p][0])), key=lambda p: by_peer[p][0], default="ob1")
+            for peer in peers:
+                chosen = [line for line in kept if line["label"] == peer]
+                by_peer[peer] = (figure_of(chosen, f"peer_{figure}", None), figure_of(chosen, figure, None))
+            peer = better_peer(by_peer)
             theirs, ours = by_peer[peer]
             row.update({f"{figure}_us": ours, f"peer_{figure}_us": theirs, f"{figure}_peer": peer,
                         f"{figure}_ratio": theirs / ours})
@@ -188,9 +198,9 @@ def machine():
 def write_json(path, setting, table):
     with open(path, "a", encoding="utf-8") as file:
         for row in table.values():
-            line = {"benchmark": setting.op, "setting": setting.name, "ranks": setting.ranks, "memory": setting.memory,
-                    "commit": commit(), "machine": machine(), **row}
-            file.write(json.dumps(line) + "\n")
+            line = {"library": "weft", "op": setting.op, "setting": setting.name, "ranks": setting.ranks, "memory": setting.memory,
+                    "commit": commit(), "machine": machine(), "peer": "mpi", "time_us": row["call_us"], **row}
+            file.write(json.dumps({key: None if value != value else value for key, value in line.items()}) + "\n")
 
 
 def main():

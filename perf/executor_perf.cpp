@@ -1,5 +1,5 @@
-// What the executor's plan of a data-parallel step gains over program order and over buckets of one size, and how well
-// it is predicted: steps that take turns in one run, on an emulated link.
+// Measures how much the executor's plan of a data-parallel step gains over program order and over buckets of one size,
+// and how well its time is predicted. The variants take turns in one run, on an emulated link.
 #include <pthread.h>
 #include <sched.h>
 
@@ -39,10 +39,10 @@ struct Options {
 };
 
 // The bars.
-constexpr double kPrediction = 0.10;  // measured beside predicted, either way
-constexpr double kOverProgram = 1.3;  // program order over weft
-constexpr double kOver25 = 1.05;      // buckets of 25 MB over weft
-constexpr double kOverBest = 1.02;    // weft over the best of all sizes
+constexpr double kPrediction = 0.10;  // relative difference between measured and predicted time
+constexpr double kOverProgram = 1.3;  // time in program order / Weft's time
+constexpr double kOver25 = 1.05;      // time with buckets of 25 MB / Weft's time
+constexpr double kOverBest = 1.02;    // Weft's time / time with the best of all bucket sizes
 constexpr double kLeastStageMs = 20;
 
 struct Way {
@@ -87,7 +87,7 @@ double largest(weft::Communicator& world, double value) {
   return value;
 }
 
-/// Nothing is known of the link before it is measured.
+/// The cluster that is assumed before the link is measured.
 weft::Cluster assumed(int ranks) {
   return {.name = "this host",
           .ranks_per_host = ranks,
@@ -228,7 +228,7 @@ class Bench {
   std::vector<nlohmann::json> lines_;
 };
 
-/// A rank has one core, and the threads that it makes from here on have the same.
+/// Binds a rank, with all threads that it creates from here on, to one core.
 void pin(int rank) {
   cpu_set_t set;
   CPU_ZERO(&set);

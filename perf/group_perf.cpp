@@ -1,5 +1,5 @@
-// Many small collectives, in a Group or on a fused stream, beside one flat call of the same bytes and beside the same
-// calls one by one: interleaved rounds in one run.
+// Compares many small collectives, in a Group or on a fused stream, with one flat call of the same bytes and with the
+// same calls one by one, in interleaved rounds of one run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -72,14 +72,14 @@ weft::BufferView slice(weft::Buffer const& buffer, std::size_t first, std::size_
   return {static_cast<float*>(buffer.view().data) + first, count, weft::DataType::f32};
 }
 
-/// Gradients and results of one setting. All ranks.
+/// The gradients and results of one setting. Every rank has one.
 class Bench {
  public:
   Bench(weft::Communicator& world, Options const& options, bool symmetric, std::size_t send, std::size_t recv)
       : world_(world), options_(options), send_(make(symmetric, send)), recv_(make(symmetric, recv)) {}
 
-  /// Median seconds of each of `ways`, in rounds that take turns; the slowest rank's. Inputs are written before, and
-  /// results read after, each call.
+  /// The median seconds of each of `ways`, on the slowest rank; the ways take turns in every round. Inputs are written
+  /// before each call, and results read after it.
   std::vector<double> measure(std::vector<std::function<void()>> const& ways) {
     std::vector<std::vector<double>> seconds(ways.size());
     for (int round = -2; round < options_.rounds; ++round) {
@@ -114,7 +114,7 @@ class Bench {
   Options const& options_;
   weft::Buffer send_;
   weft::Buffer recv_;
-  float checksum_ = 0;  // so that results are read
+  float checksum_ = 0;  // makes the reads of results necessary
 };
 
 class Report {

@@ -56,15 +56,15 @@ line.shutdown(socket.SHUT_WR); line.recv(1)
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks-per-host", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--burst", type=int, default=32 * 1024)
-    parser.add_argument("--max-bytes", type=int, default=16 << 20)
+    parser.add_argument("--ranks-per-host", nargs="+", type=int, default=[1, 2], help="several numbers are measured one after the other (default: %(default)s)")
+    parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes rates (default: %(default)s)")
+    parser.add_argument("--burst", type=int, default=32 * 1024, help="bytes that may pass the link at once (default: %(default)s)")
+    parser.add_argument("--max-bytes", type=int, default=16 << 20, help="largest message (default: %(default)s)")
     parser.add_argument("--factor", type=int, default=2, help="between two sizes, down from --max-bytes to 8")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--iterations", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=2, help="launches of each library, taking turns; the best counts (default: %(default)s)")
+    parser.add_argument("--iterations", type=int, default=4, help="of each size in a launch (default: %(default)s)")
     parser.add_argument("--libraries", nargs="+", help="only those whose names begin with one of these")
-    parser.add_argument("--build", default=str(ROOT / "build/release"))
+    parser.add_argument("--build", default=str(ROOT / "build/release"), help="build folder with the programs (default: %(default)s)")
     parser.add_argument("--folder", default=str(ROOT / "build/peers"), help="where the MPI loop is compiled to")
     parser.add_argument("--python", default=str(ROOT / "build/python/bin/python"), help="one with torch, for Gloo")
     parser.add_argument("--json", help="append the figures to this file, a line for each library and size")
@@ -220,7 +220,10 @@ def judge_all(what, per_host, each_way, ours, others):
     good = [judge(f"{what}, {size} bytes: share of goodput", size / took / each_way, GOODPUT_BAR)
             for size, took in ours.items() if size >= LARGE]
     ratios = {size: min(figures[size] for figures in others) / took for size, took in ours.items()} if others else {}
-    if ratios:
+    if not ratios:
+        print(f"FAIL: {what}: nothing to compare with")
+        good.append(False)
+    else:
         lowest = min(ratios, key=ratios.get)
         good.append(judge(f"{what}: lowest ratio to the best other ({lowest} bytes)", ratios[lowest], 1.0))
         if per_host == 2:

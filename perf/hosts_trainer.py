@@ -28,11 +28,11 @@ STEP_BAR, HIDDEN_BAR = 1.10, 95
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--burst", type=int, default=32 * 1024)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--build", default=str(ROOT / "build/release"))
+    parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes rates (default: %(default)s)")
+    parser.add_argument("--burst", type=int, default=32 * 1024, help="bytes that may pass the link at once (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each way, taking turns; medians count (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=16, help="of a run (default: %(default)s)")
+    parser.add_argument("--build", default=str(ROOT / "build/release"), help="build folder with the programs (default: %(default)s)")
     parser.add_argument("--python", default=str(ROOT / "build/python/bin/python"), help="one that has torch")
     return parser.parse_args()
 

@@ -1,5 +1,5 @@
-// A whole optimizer step on one rank beside its loads and stores without arithmetic, and every optimizer's update
-// alone, in interleaved rounds.
+// Compares a whole optimizer step on one rank with its loads and stores without arithmetic, and measures every
+// optimizer's update alone, in interleaved rounds.
 
 #include <algorithm>
 #include <chrono>
@@ -51,7 +51,7 @@ void report(Options const& options, std::string const& name, std::vector<double>
 }
 
 bool whole_step(Options const& options) {
-  // Traffic leaves no values that a step could use, so each has memory of its own.
+  // After traffic() a step could not use the values, so each has its own memory.
   OptimizerWork work(options.count, options.threads, AdamWOptions{}, false);
   OptimizerWork moved(options.count, options.threads, SgdOptions{}, false);
   std::vector<double> steps;

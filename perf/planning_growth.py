@@ -20,8 +20,8 @@ MOST_GROWTH = 1.3
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
-    parser.add_argument("--layers", default="126,504,1512,3528,7056")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs (default: %(default)s)")
+    parser.add_argument("--layers", default="126,504,1512,3528,7056", help="graphs to plan, comma-separated (default: %(default)s)")
     parser.add_argument("--seconds", default="600", help="for each policy's search")
     return parser.parse_args()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws JSON lines (compare.py's, or the programs' --json): size against latency and size against bus bandwidth.
+"""Draws JSON lines (of compare.py, compare_peers.py, compare_preload.py or the programs' --json): size against latency and size against bus bandwidth.
 
     plot.py RESULTS.jsonl… -o PICTURE.png [--op all_reduce] [--ranks 2]
 
@@ -27,7 +27,7 @@ FACTORS = {
 }
 
 
-KEYS = ("library", "version", "op", "memory", "ranks", "bytes", "time_us")
+KEYS = ("library", "op", "memory", "ranks", "bytes", "time_us")
 
 
 def read(paths):
@@ -41,20 +41,31 @@ def read(paths):
                 missing = [key for key in KEYS if not isinstance(line, dict) or key not in line]
                 if missing:
                     raise ValueError(f"{path}: not a line of results: {', '.join(missing)} missing in {text.strip()[:80]}")
-                if line["library"] == "weft":
-                    line = {**line, "library": f"weft {line['memory']}"}
-                lines.append(line)
-                if "peer_call_us" in line:
-                    lines.append({**line, "library": "mpi", "version": "linked", "time_us": line["peer_call_us"]})
+                lines += series_of(line)
     return lines
 
 
+def series_of(line):
+    """The line as one of a library's series, and the peer's that was measured in the same rounds as another. GPUs' memory makes
+    other series."""
+    on_gpu = line.get("device") == "cuda"
+    result = [{**line, "library": f"weft {line['memory']}{' cuda' if on_gpu else ''}"} if line["library"] == "weft" else line]
+    if "peer_call_us" in line:
+        peer = line.get("peer", "nccl" if on_gpu else "mpi")
+        result.append({**line, "library": peer, "version": "linked", "time_us": line["peer_call_us"]})
+    return result
+
+
+def name_of(line):
+    return f"{line['library']} ({line['version']})" if "version" in line else line["library"]
+
+
 def best(lines):
-    """(op, ranks) → library with version → bytes → least time."""
+    """(op, ranks) → library, with its version where that is known → bytes → least time."""
     table = collections.defaultdict(lambda: collections.defaultdict(dict))
     for line in lines:
-        if line["time_us"] > 0 and line["bytes"] > 0:
-            series = table[line["op"], line["ranks"]][f"{line['library']} ({line['version']})"]
+        if (line["time_us"] or 0) > 0 and line["bytes"] > 0:  # null: it drowned in noise
+            series = table[line["op"], line["ranks"]][name_of(line)]
             series[line["bytes"]] = min(series.get(line["bytes"], line["time_us"]), line["time_us"])
     return table
 
@@ -109,7 +120,7 @@ def draw(lines, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="+")
+    parser.add_argument("results", nargs="+", help="files of JSON lines")
     parser.add_argument("-o", "--output", required=True, help="picture to write (png, svg, pdf)")
     parser.add_argument("--op", help="only this operation")
     parser.add_argument("--ranks", type=int, help="only this number of ranks")

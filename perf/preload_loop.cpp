@@ -1,5 +1,5 @@
-// A latency loop as MPI programs have them: every iteration re-writes what it sends and reads what it received. Plain
-// MPI, for perf/compare_preload.py, which runs it with and without libweft_mpi.so.
+// A latency loop like those of MPI programs: every iteration writes what it sends and reads what it received. It uses
+// plain MPI; perf/compare_preload.py runs it with and without libweft_mpi.so.
 //   preload_loop OPERATION BYTES ITERATIONS ROUNDS      OPERATION: allreduce bcast alltoall
 // Rank 0 prints, for each round, the slowest rank's microseconds an iteration, and those of the loop without the call.
 #include <mpi.h>
@@ -17,7 +17,7 @@ class Loop {
  public:
   Loop(std::string operation, std::size_t bytes, int ranks)
       : operation_(std::move(operation)), send_(std::max<std::size_t>(1, bytes / sizeof(float))), recv_(send_.size()) {
-    // Of an all-to-all, BYTES is the whole buffer.
+    // For an all-to-all, BYTES is the size of the whole buffer.
     per_rank_ = std::max<std::size_t>(1, send_.size() / static_cast<std::size_t>(ranks));
     send_.resize(std::max(send_.size(), per_rank_ * static_cast<std::size_t>(ranks)));
     recv_.resize(send_.size());
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     MPI_Reduce(mine, slowest, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0) std::printf("%.4f %.4f\n", slowest[0], slowest[1]);
   }
-  if (loop.seen() < 0) std::puts("impossible");  // the reads count
+  if (loop.seen() < 0) std::puts("impossible");  // makes the reads necessary
   MPI_Finalize();
   return 0;
 }

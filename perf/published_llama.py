@@ -22,8 +22,8 @@ HEADER = ["host", "gradients", "contention", "GB more", "unmerged serial", "merg
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"))
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the programs (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="hosts with 400 Gb/s and 4 GB more than the least")
     parser.add_argument("--out", help="the page to write")
     return parser.parse_args()
 
@@ -64,11 +64,19 @@ def page(lines):
     table = "\n".join("| " + " | ".join(line) + " |" for line in [HEADER, ["---"] * len(HEADER), *lines])
     return f"""# A published experiment, planned again
 
-Written by `perf/published_llama.py --out docs/published-llama.md`. For Llama-2-7B on 128 A100-80G, 88 times one GPU's speed were published, and **116** with collectives merged, on a stream of their own and
-scheduled to hide latency; batch, links and memory are not said. Here each rank has 4,096 tokens and shards of all parameters (9 tensors a layer), hosts of 8 GPUs have 800 or 400 Gb/s, and steps are planned on the
-[cost model](scheduler.md#what-operators-take). Numbers are times one GPU's speed: 128 times what is computed over the step. "GB more" is memory beyond the least that the step takes. *Serial* runs one operator after another, *overlapped* everything as soon
-as it can; *merged* sends a layer at a time; Weft's plan decides what to merge. The bound is what no schedule exceeds, whatever memory it takes, and the bound in memory what none exceeds that keeps within it. Both count the launches that cannot be merged without
-computing waiting for them; each costs 1.1 ms here (22 steps of 50 µs), of a step of 1 s. The bound in memory also counts those that memory keeps small between the end of forward, where it is full, and the first gradients ([0020](decisions/0020-schedules.md)).
+Written by `perf/published_llama.py --out docs/published-llama.md`. For Llama-2-7B on 128 A100-80G, 88 times one GPU's speed
+were published, and **116** with collectives merged, on a stream of their own and scheduled to hide latency; batch, links and
+memory are not said. Here each rank has 4,096 tokens and shards of all parameters (9 tensors a layer), hosts of 8 GPUs have 800
+or 400 Gb/s, and steps are planned on the [cost model](scheduler.md#what-operators-take).
+
+- Numbers are times one GPU's speed: 128 times what is computed over the step. "GB more" is memory beyond the least that the
+  step takes.
+- *Serial* runs one operator after another, *overlapped* everything as soon as it can; *merged* sends a layer at a time; Weft's
+  plan decides what to merge.
+- The *bound* is what no schedule exceeds, whatever memory it takes, and the *bound in memory* what none exceeds that keeps
+  within it ([0033](decisions/0033-bounds-of-schedules.md)). Both count the launches that cannot be merged without computing
+  waiting for them; each costs 1.1 ms here (22 steps of 50 µs), of a step of 1 s. The bound in memory also counts those that
+  memory keeps small between the end of forward, where it is full, and the first gradients.
 
 {table}
 """

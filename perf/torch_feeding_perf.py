@@ -25,8 +25,8 @@ BAR = 1.05
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100, help="batches of a round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="the median counts (default: %(default)s)")
     parser.add_argument("--load", type=float, nargs="+", default=[0.8, 1.2], help="loading over computing")
     return parser.parse_args()
 

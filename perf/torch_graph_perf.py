@@ -265,12 +265,12 @@ def same_bits(layers: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--ranks", type=int, default=16)
-    parser.add_argument("--cluster", default="a100-400g")
+    parser.add_argument("--layers", type=int, default=6, help="of the Transformer (default: %(default)s)")
+    parser.add_argument("--width", type=int, default=2048, help="of the Transformer (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=2048, help="tokens of a sequence (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=2, help="sequences of a rank (default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=16, help="that are planned for (default: %(default)s)")
+    parser.add_argument("--cluster", default="a100-400g", help="as of weft-schedule (default: %(default)s)")
     parser.add_argument("--bits", action="store_true", help="under torchrun: whether a small model's results stay the same")
     options = parser.parse_args()
     if options.bits:

@@ -41,11 +41,11 @@ LATENCY, HEADS, RANKS = 50e-6, 4, 2
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--layers", type=int, default=6, help="of the Transformer (default: %(default)s)")
+    parser.add_argument("--width", type=int, default=256, help="of the Transformer (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=4, help="sequences of a rank (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=21, help="in turns (default: %(default)s)")
     parser.add_argument("--share", type=float, default=0.5, help="communication, as a part of computing")
     parser.add_argument("--json", help="file to append a line per variant to")
     return parser.parse_args()

@@ -42,11 +42,11 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", default=["4096x1024", "512x768", "64x256"])
-    parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    parser.add_argument("--shapes", nargs="+", default=["4096x1024", "512x768", "64x256"], help="rows x width (default: %(default)s)")
+    parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES), help="of the tensors (default: %(default)s)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU a time is from the first call to the end of all that it enqueued")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2, help="of torch (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="in turns (default: %(default)s)")
     parser.add_argument("--json", help="file to append a line per case to")
     return parser.parse_args()
 

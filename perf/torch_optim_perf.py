@@ -32,11 +32,11 @@ BARS = {"cpu": 1.8, "cuda": 1.3}  # torch's time over weft's
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tensors", type=int, default=24)
-    parser.add_argument("--shape", type=lambda text: tuple(map(int, text.split("x"))), default=(1024, 2048))
-    parser.add_argument("--device", default="cpu", choices=BARS)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tensors", type=int, default=24, help="parameters (default: %(default)s)")
+    parser.add_argument("--shape", type=lambda text: tuple(map(int, text.split("x"))), default=(1024, 2048), help="of each, such as 1024x2048 (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", choices=BARS, help="of the tensors (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="of torch (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="in turns (default: %(default)s)")
     parser.add_argument("--json", help="file to append a line per side to")
     return parser.parse_args()
 

@@ -46,7 +46,7 @@ TOLERANCE = 0.95  # never-below bars allow 5 %
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="launches of each side, taking turns (default: %(default)s)")
     parser.add_argument("--short", action="store_true", help="two rounds, fewer calls and sizes: a look, no figures")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/release/bin"), help="folder with the C++ programs")
     parser.add_argument("--json", help="append every round's figures as JSON lines to this file")

@@ -53,9 +53,9 @@ PAIRS = {"weft.ddp": "ddp", "weft.zero2": "zero", "weft.zero3": "fsdp2"}  # torc
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--layers", type=int, default=16, help="of the model (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=128, help="samples of a rank (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="in turns (default: %(default)s)")
     parser.add_argument("--json", help="file to append a line per side to")
     return parser.parse_args()
 

@@ -10,9 +10,9 @@ import tempfile
 def parser_of(description, rounds, steps):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/release/bin", help="folder of train_gpt")
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=rounds, help="runs of each setting, taking turns (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=steps, help="of a run (default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=2, help="of this machine (default: %(default)s)")
     return parser
 
 

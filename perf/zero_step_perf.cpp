@@ -1,5 +1,5 @@
-// What lies between backward and the next forward of a ZeRO-1 step, three ways in one run: fused, as separate passes,
-// and as blocking MPI calls around a scalar AdamW.
+// Measures the part of a ZeRO-1 step between backward and the next forward, done in three ways in one run: fused, as
+// separate passes, and as blocking MPI calls around a scalar AdamW.
 
 #include <algorithm>
 #include <cmath>
@@ -50,7 +50,7 @@ std::vector<Entry> sides_of(Communicator& world, Workload const& workload) {
   return entries;
 }
 
-/// One phase, between gradients that were just written and parameters that are then read.
+/// Times one phase. Gradients are written just before it, and parameters are read after it.
 double time_phase(Communicator& world, Entry& entry, std::size_t step) {
   entry.side->write_gradients(world.rank(), step);
   world.barrier();
@@ -68,18 +68,18 @@ void measure(Communicator& world, Options const& options, std::vector<Entry>& en
     for (std::size_t i = 0; i < entries.size(); ++i) {
       Entry& entry = entries[(i + round) % entries.size()];
       double const seconds = time_phase(world, entry, round);
-      if (round == 0) continue;  // pages are first touched
+      if (round == 0) continue;  // round 0 touches pages for the first time
       entry.seconds.push_back(seconds);
       for (auto const& [name, part] : entry.side->parts()) entry.parts[name].push_back(part);
     }
   }
 }
 
-/// Every side does the same steps on a small model. @throws Error{mismatch} where they end with other values.
+/// Has every side do the same steps on a small model. @throws Error{mismatch} if their results differ.
 void verify(Communicator& world, Workload workload, bool clips) {
   workload.tensors = 5;
   workload.tensor_count = 9600;
-  if (!clips) workload.max_norm = 1e30;  // what MPI's side does not do
+  if (!clips) workload.max_norm = 1e30;  // MPI's side does not clip
   std::vector<std::unique_ptr<Side>> sides;
   sides.push_back(fused_side(world, workload));
   sides.push_back(passes_side(world, workload, std::make_shared<FlatModel>(world, workload)));

@@ -123,11 +123,11 @@ def markdown(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path, help="what gpu_check.sh wrote, and where the pages go")
     parser.add_argument("--results", type=pathlib.Path, required=True, help="GoogleTest's XML files")
-    parser.add_argument("--device", default="")
-    parser.add_argument("--driver", default="")
-    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--device", default="", help="the GPU's name")
+    parser.add_argument("--driver", default="", help="its version")
+    parser.add_argument("--seconds", type=int, default=0, help="that all of it took")
     options = parser.parse_args()
     found = {
         "machine": {

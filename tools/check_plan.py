@@ -25,8 +25,8 @@ MOST_PRINTED = 10
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graph")
-    parser.add_argument("plan")
+    parser.add_argument("graph", help="JSON, as weft-schedule --graph-out writes it")
+    parser.add_argument("plan", help="JSON, as weft-schedule --plan writes it")
     parser.add_argument("--cluster", metavar="NAME|FILE",
                         help=f"{', '.join(NAMED)}, or a cluster's JSON: the plan's has to have what that says (left out: the plan's own "
                         "is taken as it is)")

@@ -182,7 +182,7 @@ def main():
     parser.add_argument("traces", nargs="+", metavar="trace", help="written by train_gpt --trace")
     parser.add_argument("out", help="PNG to write")
     parser.add_argument("--step", type=int, help="which step (default: the last one)")
-    parser.add_argument("--title", default="Weft: communication under computation")
+    parser.add_argument("--title", default="Weft: communication under computation", help="of the picture (default: %(default)s)")
     options = parser.parse_args()
     try:
         step, rows = rows_of(options.traces, options.step)

@@ -184,8 +184,8 @@ def plot(plan, report, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("plan")
-    parser.add_argument("report")
+    parser.add_argument("plan", help="written by weft-schedule --plan; -: plan and report on standard input")
+    parser.add_argument("report", help="written by weft-schedule --json")
     parser.add_argument("out", help="PNG to write")
     options = parser.parse_args()
     try:

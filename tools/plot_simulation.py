@@ -74,8 +74,8 @@ def draw(report, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report")
-    parser.add_argument("picture")
+    parser.add_argument("report", help="written by weft-simulate --json")
+    parser.add_argument("picture", help="PNG to write")
     arguments = parser.parse_args()
     try:
         draw(load(arguments.report), arguments.picture)

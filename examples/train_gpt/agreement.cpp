@@ -47,6 +47,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(Inputs const& inputs) 
       {"--first-bucket-mb", fmt::format("{}", o.first_bucket_mb)},
       {"--last-bucket-mb", fmt::format("{}", o.last_bucket_mb)},
       {"--bucket-policy", o.bucket_policy},
+      {"--schedule", o.step_schedule.empty() ? "off" : o.step_schedule},
       {"--compress", o.compress},
       {"--error-feedback", on_or_off(o.error_feedback)},
       {"--strategy", o.strategy},

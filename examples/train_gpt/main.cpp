@@ -77,7 +77,7 @@ Inputs read_inputs(Options options) {
     inputs.is_folder = folder;
     train_gpt::adopt(options, *inputs.checkpoint, inputs.text_fingerprint);
     train_gpt::check_length(inputs.text, options.model.seq);
-    train_gpt::check_batch(options, options.ranks);
+    train_gpt::check_run(options);
   }
   inputs.options = std::move(options);
   return inputs;

@@ -316,10 +316,6 @@ void check_schedule(Options const& options) {
 }
 
 void check(Options const& options) {
-  if (options.model.width % options.model.heads != 0) {
-    throw CLI::ValidationError(
-        "--heads", fmt::format("{} heads do not divide --width {}", options.model.heads, options.model.width));
-  }
   if (options.sample > 0 && options.prompt.empty()) {
     throw CLI::ValidationError("--prompt", "needs at least one byte; --sample 0 leaves the sample out");
   }
@@ -337,11 +333,6 @@ void check(Options const& options) {
   if (options.error_feedback && !compresses) {
     throw CLI::ValidationError("--error-feedback", "needs --compress bf16 or fp16");
   }
-  if (options.decay != "constant" && options.warmup >= options.steps) {
-    throw CLI::ValidationError("--warmup",
-                               fmt::format("{} of {} steps leave none to decay", options.warmup, options.steps));
-  }
-  check_batch(options, options.ranks);
 }
 
 int fail(char const* message) {
@@ -425,6 +416,17 @@ void check_groups(Options const& options, int ranks) {
                     fmt::format("{}; give --shard-size {}", why, fmt::join(sizes, " or ")));
 }
 
+void check_run(Options const& options) {
+  auto const refuse = [](std::string const& why) { throw weft::Error(weft::ErrorCode::invalid_argument, why); };
+  if (options.model.width % options.model.heads != 0) {
+    refuse(fmt::format("--heads: {} heads do not divide --width {}", options.model.heads, options.model.width));
+  }
+  if (options.decay != "constant" && options.warmup >= options.steps) {
+    refuse(fmt::format("--warmup: {} of {} steps leave none to decay", options.warmup, options.steps));
+  }
+  check_batch(options, options.ranks);
+}
+
 void check_batch(Options const& options, int ranks) {
   int const shares = ranks * options.accumulate;
   if (options.batch % shares != 0) {
@@ -458,6 +460,7 @@ std::optional<Options> parse_options(int argc, char const* const* argv, int& exi
     }
     check_scopes(options);
     check(options);
+    if (options.resume.empty()) check_run(options);  // most of a resumed one is its checkpoint's
     check_device(options);
     options.auto_link = link == "auto";
     if (!link.empty() && !options.auto_link) {

@@ -97,12 +97,15 @@ struct Options {
   [[nodiscard]] double effective_weight_decay() const;
 };
 
-/// Parses and checks what can be checked without ranks. Prints help (returns nothing, exit code 0) or one line on
-/// stderr (exit code 2).
+/// Parses and checks what can be checked without ranks, and without a checkpoint. Prints help (returns nothing, exit
+/// code 0) or one line on stderr (exit code 2).
 [[nodiscard]] std::optional<Options> parse_options(int argc, char const* const* argv, int& exit_code);
 
 /// @throws weft::Error{unsupported} for what is not there on a GPU, or for a GPU in a build without CUDA.
 void check_device(Options const& options);
+/// Model, schedule and batch of a run, which of a resumed one are known after adopt().
+/// @throws weft::Error{invalid_argument} for what does not go together.
+void check_run(Options const& options);
 /// @throws weft::Error{invalid_argument} when ranks and passes cannot share the batch equally.
 void check_batch(Options const& options, int ranks);
 /// @throws weft::Error{invalid_argument} when hsdp cannot split the ranks into equal groups.

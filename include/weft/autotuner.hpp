@@ -79,8 +79,8 @@ struct TuningOutcome {
 /// Config::autotune_cache (rank 0's), by model, workload, and what the ranks run on; a later run starts with it. Rank 0
 /// writes one line when it has settled, whatever the log level.
 ///
-/// Not thread-safe. Costs two steps' worth of patience a setting and round, and an all_gather of 16 bytes a rank at the
-/// end of each visit, over a communicator of its own.
+/// Not thread-safe. Of each visit to a setting the first step does not count. Each visit ends with an all_gather of 8
+/// bytes a rank, over a communicator of its own.
 class Autotuner {
  public:
   /// Collective: applies what an earlier run found, if there is anything. `communicator` is what is trained over.
@@ -91,9 +91,9 @@ class Autotuner {
   Autotuner(Autotuner&&) noexcept;
   Autotuner& operator=(Autotuner&&) noexcept;
 
-  /// A step has ended, which took as long as it is since the last call of this. All ranks call it after each step,
-  /// where candidates may be applied: collective until it has settled, then free. `counts` is false where something
-  /// other than the training took time, such as a checkpoint; ranks may differ in that.
+  /// A step has ended; it took the time since the last call of this. All ranks call it after each step, at a point
+  /// where candidates may be applied: collective until it has settled, free after that. `counts` is false where
+  /// something other than the training took time, such as a checkpoint; ranks may differ in that.
   /// @throws what a candidate's apply() does, but for Error{out_of_memory}, and what a collective does.
   void end_step(bool counts = true);
   /// The same of a step that took so long.

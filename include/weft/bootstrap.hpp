@@ -61,7 +61,8 @@ class Bootstrap {
 /// @throws Error{unsupported} when Weft was built without MPI.
 [[nodiscard]] std::shared_ptr<Bootstrap> mpi_bootstrap(Config const& config = {});
 
-/// What this process was started by: mpirun (also srun's PMIx/PMI2), torchrun, or nothing: then a single rank.
+/// What this process was started by: torchrun (within mpirun or srun, too), mpirun (also srun's PMIx/PMI2), or nothing:
+/// then a single rank.
 [[nodiscard]] std::shared_ptr<Bootstrap> bootstrap_from_environment(Config const& config = {});
 
 }  // namespace weft

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 
 #include "weft/bucket_plan.hpp"
 #include "weft/buffer.hpp"
@@ -17,10 +19,14 @@ struct GradientBucket {
   std::size_t index = 0;   ///< in launch order
   BucketPlan const& plan;  ///< plan.buckets[index].slots: the tensors in it
   BufferView whole;        ///< this rank's gradients, in symmetric memory; between tensors and at the end zeros
-  BufferView mine;         ///< what is to be reduced: `whole`, or this rank's part of it where results are sharded
+  BufferView mine;         ///< what is to be reduced: `whole`, or where results are sharded a part, perhaps elsewhere
   ReduceOp op = ReduceOp::avg;
   Communicator& communicator;
   Stream const& stream;  ///< buckets run on it one after the other
+  /// By tensor: 0 where this rank has no gradient in this step, and perhaps no rank has, so that what arrives counts
+  /// for nothing; zeros are sent. Valid during the call. Empty under UnusedGradients::zero: zeros are gradients like
+  /// others.
+  std::span<std::uint8_t const> here{};
 };
 
 /// Sends a bucket in the Bucketer's stead. When the Work it returns completes, `mine` holds the ranks' gradients

@@ -72,11 +72,11 @@ struct BucketerOptions {
   /// Where results are sharded, the re-plan comes before the first bucket is sent, so that no shard ever moves: by
   /// finish_launching() or finish() of the first synchronised step, which overlaps nothing.
   BucketCollective collective = BucketCollective::all_reduce;
-  /// Of reduce_scatter_and_release on the host, and always so on a GPU: whole buckets come and go, so gradient() of a
-  /// bucket is valid from the first call for one of its tensors in a step (on the host with contents that are
+  /// For reduce_scatter_and_release on the host, and always so on a GPU: whole buckets come and go. gradient() of a
+  /// bucket is then valid from the first call for one of its tensors in a step (on the host with contents that are
   /// undefined) until the bucket is launched. Buckets take turns in the same pages, of which two buckets' stay from
-  /// step to step, where they otherwise are given back and touched anew; parts lie by themselves, see shard(), so that
-  /// micro-steps, which hold all buckets, take them beside these.
+  /// step to step; otherwise pages are given back and touched anew. Parts lie by themselves, see shard(), so
+  /// micro-steps, which hold all buckets, take memory for both.
   bool come_and_go = false;
   std::optional<Stream> stream{};  ///< absent: the Bucketer owns one communication stream
   BucketPolicy policy = BucketPolicy::caps;
@@ -89,12 +89,11 @@ struct BucketerOptions {
   std::function<void(BufferView)> on_shard{};
   /// Where gradients are. On a GPU (see Communicator) streams wait and the host does not: a bucket leaves after what
   /// `compute` was given before mark_ready(), and what `compute` is given after wait() or finish() comes after the
-  /// bucket; failures surface from later calls, timings() is empty, and a step whose plan stays can be captured.
-  /// The host does wait for what other hosts say: has_gradient() under UnusedGradients::find (a step that finds out
-  /// anew cannot be captured), and each step of a join. Under BucketPolicy::optimal times are the GPU's, which the host
-  /// waits for once, in the first synchronised step.
-  /// reduce_scatter_and_release keeps parts in symmetric memory and gives whole buckets back, stream-ordered: see
-  /// come_and_go.
+  /// bucket. Failures surface from later calls, timings() is empty, and a step whose plan stays can be captured.
+  /// The host does wait where it has to know what other ranks have: for has_gradient() under UnusedGradients::find (a
+  /// step that finds out anew cannot be captured), and in each step of a join. Under BucketPolicy::optimal times are
+  /// the GPU's, which the host waits for once, in the first synchronised step. reduce_scatter_and_release keeps parts
+  /// in symmetric memory and gives whole buckets back, stream-ordered: see come_and_go.
   Device device{};
   std::optional<Stream> compute{};  ///< absent: the GPU's legacy default stream
   /// On a GPU: has three events recorded around each bucket, for timings_since(). Not for steps that are captured.
@@ -184,13 +183,15 @@ class Bucketer {
   /// Uneven numbers of steps: between begin_join() and end_join(), which all ranks call, a rank that has made all its
   /// synchronised steps calls shadow_step() until it returns false; the others take no notice. Costs one all_reduce of
   /// 4 bytes a step, which nobody waits for but shadows (and everybody under throw_on_early_termination).
-  /// @throws Error{invalid_argument} when it is on already, in the middle of a step, and for what options rule out.
+  /// @throws Error{invalid_argument} when it is on already, in the middle of a step, and for what options rule out; on
+  /// every rank Error{mismatch} where ranks' options differ.
   void begin_join(JoinOptions const& options = {});
   /// Takes part in one step of the ranks that are not through, without gradients: with what micro-steps accumulated
   /// here and nobody sent, if there is any, in which step this rank counts as active. True: results are in gradient(),
   /// the same as on all ranks. False: every rank is through. @throws as finish() does.
   [[nodiscard]] bool shadow_step();
-  /// Local. Returns how many synchronised steps this rank was active in since begin_join(). Never throws.
+  /// Local. Returns how many synchronised steps this rank made since begin_join(), without shadow_step()s. Never
+  /// throws.
   std::size_t end_join() noexcept;
 
   /// Collective, between steps: goes on with other settings; results keep their bits. Tensors keep their order, and

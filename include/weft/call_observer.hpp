@@ -6,9 +6,10 @@
 
 namespace weft {
 
-/// Sees the collectives that this process enqueues on streams of the host, on whatever communicator, those of
-/// DataParallel, ZeroOptimizer and FullySharded too. Those that Communicator::fuse() merges are seen as the one call
-/// that they become, when it leaves. Not seen are calls that are done when they return, messages, and calls on devices.
+/// Sees the collectives that this process enqueues on streams of the host, of all communicators, also those of
+/// DataParallel, ZeroOptimizer and FullySharded. Calls that Communicator::fuse() merges are seen as the one call that
+/// they become, when it leaves. Not seen are calls without a stream (done when they return), messages, and calls on
+/// GPUs.
 class CallObserver {
  public:
   /// One call, as it goes on. In the thread that runs it.

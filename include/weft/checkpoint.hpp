@@ -24,9 +24,9 @@ namespace weft {
 //   FOLDER/save-000012/model-00001-of-00004.safetensors    rank 0's part of save 12
 //
 // The index is what makes a save the one that counts: it is replaced by one rename, after every file that it names has
-// reached the disk. A save that ends before, at any moment, leaves the one before as it was; what it wrote the next
-// save removes: the files that a list in the save's folder names, made before them, and nothing else. All ranks must
-// see the folder. docs/sharding.md describes the index.
+// reached the disk. A save that fails before that, at any moment, leaves the previous save as it was. The next save
+// removes the files that the failed one wrote (those on a list in its folder, made before them) and nothing else. All
+// ranks must see the folder. docs/sharding.md describes the index.
 
 /// Elements [first, first + values.count), row by row, of a tensor of `shape`, for a save.
 struct CheckpointTensor {
@@ -79,9 +79,9 @@ class CheckpointSaver {
   CheckpointSaver& operator=(CheckpointSaver&&) noexcept;
 
   /// Copies `tensors` (checkpoint_copy_bytes() of them) and returns; a thread writes them. The ranks' ranges together
-  /// are every tensor, each element once, but that several ranks may have the same range of the same values, which one
-  /// of them writes. Rank 0's `info` counts. First waits for the save under way, and throws what that one failed with,
-  /// if it did, instead of saving.
+  /// cover every tensor, each element once; only equal ranges of equal values may be given by several ranks, of which
+  /// one writes them. Rank 0's `info` counts. First waits for the save under way; if that one failed, throws its
+  /// failure instead of saving.
   /// @throws Error{invalid_argument|unsupported|mismatch} on every rank naming the tensor, before anything is written;
   /// Error{out_of_memory}
   void save(std::span<CheckpointTensor const> tensors, CheckpointInfo const& info);
@@ -120,7 +120,7 @@ class Checkpoint {
     DataType dtype = DataType::f32;
   };
 
-  /// Reads the index and all files' headers.
+  /// Reads the index and all files' headers; where a save ends meanwhile and removes them, that one's.
   /// @throws Error{invalid_argument} naming file, tensor and reason for what is damaged or no checkpoint;
   /// Error{system} for what cannot be read.
   [[nodiscard]] static Checkpoint open(std::filesystem::path const& folder);

@@ -59,7 +59,7 @@ enum class Reproducibility {
 };
 
 struct CommunicatorOptions {
-  std::optional<EmulatedLink> emulated_link{};
+  std::optional<EmulatedLink> emulated_link{};  ///< on all ranks, or on none
   std::optional<Config> config{};  ///< absent: Config::from_environment(); a communicator's own always has it
   /// Rank 0's counts. On one host reductions are bitwise reproducible in any case.
   Reproducibility reproducibility = Reproducibility::run_to_run;
@@ -69,10 +69,13 @@ struct CommunicatorOptions {
   /// Buffers in it count as symmetric memory where every rank has one; where some rank has none, or another host lies
   /// between, they are as private ones. May be null, and differ between communicators.
   std::shared_ptr<SharedHeap> heap{};
-  /// Its large buffers are symmetric memory: where ranks share a host it takes a staging ring of at most 3/8 of an L2
-  /// cache (or 384 KiB), less than WEFT_STAGING_BYTES may say. Private memory goes through that, in smaller blocks.
-  /// Rank 0's counts.
+  /// For communicators whose large buffers are symmetric memory, which needs no staging ring. Where ranks share a host
+  /// the ring then has at most 3/8 of an L2 cache (or 384 KiB), whatever WEFT_STAGING_BYTES says; private memory still
+  /// goes through it, in smaller blocks. Rank 0's counts.
   bool small_staging = false;
+  /// How long a wait polls where every rank of a host has a core to itself and Config::spin does not say. Rank 0's
+  /// counts. Absent: about 50 µs.
+  std::optional<std::chrono::microseconds> spin_alone{};
   std::string name{};  ///< what errors, dumps and weft-doctor call the communicator; split() adds the color
 };
 
@@ -94,37 +97,47 @@ extern CollectiveOptions const kNoOptions;
 
 /// A group of ranks that communicate. Move-only.
 ///
-/// All ranks make the same calls in the same order. One thread at a time calls (a second one that does so during a
-/// blocking collective is Error{invalid_argument}, if found out: best effort); calls take effect in call order
-/// whatever streams they run on. Counts are elements. `recv == send` (same address) means in place; other overlap is an
-/// error. Reducing calls take a ReduceOp or a Reduction; the pairs of data types and operators that supports() knows.
-/// Caller mistakes throw Error{invalid_argument} before anything is sent, also every call of one that was moved from.
-/// Calls that differ between ranks throw Error{mismatch} on every rank, naming ranks and both calls, before any data is
-/// consumed, and the communicator goes on. Ranks that only give to a broadcast, gather, scatter or reduce may return
-/// before the others have come: then those that wait throw at once, those that returned from a later call, and the
-/// communicator has failed. A rank that dies, leaves or
-/// times out makes every other rank's pending and later calls throw Error{peer_lost|timeout} naming it. With a stream
-/// the caller's mistakes throw at once, the rest surfaces from Work::wait(); neither buffer may be touched until the
-/// Work completes. Zero counts are legal; only barrier, and calls that all ranks get something of, bring ranks
+/// Calls. All ranks make the same calls in the same order; calls take effect in that order whatever streams they run
+/// on. Counts are elements. Zero counts are legal. Reducing calls take a ReduceOp or a Reduction, of the pairs of data
+/// types and operators that supports() knows. Only barrier, and calls that all ranks get something of, bring ranks
 /// together.
 ///
-/// Memory on a GPU goes through NCCL (2.28 or newer, opened at run time). With a stream of that GPU, the caller's or
-/// one that comm-only work is for (cuda::make_stream with high_priority), a call is enqueued there and the host goes
-/// on: its Work is in the stream's order, see Work. Without a stream it runs on the communicator's own, and the host
-/// waits; what other streams do with the buffers must have ended. All buffers of a call, and of a Group, are on one
-/// device; a barrier is where its stream is. Not there: scan and exscan, what NCCL cannot reduce (Error{unsupported}
-/// says what to do), fuse() and emulated links; truth values are 0 or 1. NCCL decides the order of additions, so under
-/// Reproducibility::bitwise only what is exact in any order is reduced. premul_sum rounds the scale to the data type.
-/// Ranks that make different calls, also messages and parts that do not fit one another, or come late, or die, are
-/// found by a thread beside the GPU: within some milliseconds (or the timeout), but after data may have been consumed.
-/// All pending Works then fail, as do later calls, until connect() or shrink(): each Work once the GPU is through with
-/// its buffers or NCCL was aborted; its error says so in the one case where it fails before, that neither ends in time.
-/// Under stream capture calls become part of the graph; what happens when it runs is then the program's to watch. In
-/// messages and dumps the calls on a GPU are numbered by themselves.
+/// Buffers. `recv == send` (same address) means in place, where a call allows it; any other overlap is an error.
+/// Without a stream a call returns when its buffers may be used. With one it returns at once, and neither buffer may be
+/// touched until its Work completes.
+///
+/// Threads. One thread at a time makes calls. A second one that does so during a blocking collective is
+/// Error{invalid_argument}, if found out: best effort. abort() may be called by any thread.
+///
+/// Errors. With a stream they surface from Work::wait(), but for the caller's own mistakes.
+/// - Error{invalid_argument}: the caller's mistake, thrown at once, before anything is sent; also by every call of a
+///   Communicator that was moved from.
+/// - Error{mismatch}: ranks made different calls. Every rank throws it, naming ranks and both calls, before any data is
+///   consumed, and the communicator goes on. But ranks that only give to a broadcast, gather, scatter or reduce may
+///   have returned before the others came: then those that wait throw at once, those that returned throw from a later
+///   call, and the communicator has failed.
+/// - Error{peer_lost|timeout}: a rank died, left or came too late. Every other rank's pending and later calls throw it,
+///   naming that rank.
+///
+/// Memory on a GPU goes through NCCL (2.28 or newer, opened at run time).
+/// - With a stream of that GPU (the caller's, or one for communication alone: cuda::make_stream with high_priority) a
+///   call is enqueued there and the host goes on: its Work is in the stream's order, see Work. Without a stream it runs
+///   on the communicator's own, and the host waits; what other streams do with the buffers must have ended.
+/// - All buffers of a call, and of a Group, are on one device; a barrier is where its stream is.
+/// - Not there: scan and exscan, what NCCL cannot reduce (Error{unsupported} says what to do), fuse(), emulated links.
+///   Truth values are 0 or 1. premul_sum rounds the scale to the data type. NCCL decides the order of additions, so
+///   under Reproducibility::bitwise only what is exact in any order is reduced.
+/// - A thread beside the GPU finds ranks that make different calls (also messages and parts that do not fit one
+///   another), come late, or die: within some milliseconds (or the timeout), but after data may have been consumed. All
+///   pending Works then fail, as do later calls, until connect() or shrink(). Each Work fails once the GPU is through
+///   with its buffers or NCCL was aborted; its error says so in the one case where neither ends in time.
+/// - Under stream capture calls become part of the graph; what happens when it runs is then the program's to watch.
+/// - In messages and dumps the calls on a GPU are numbered by themselves.
 class Communicator {
  public:
-  /// Collective over the bootstrap's ranks. @throws Error{invalid_argument} naming the member of the options that is
-  /// wrong; Error{out_of_memory|system|peer_lost|unsupported}
+  /// Collective over the bootstrap's ranks. Up to 64 of a host share memory: more count as several hosts of about equal
+  /// size, neighbours by rank together. @throws Error{invalid_argument} naming the member of the options that is wrong;
+  /// Error{out_of_memory|system|peer_lost|unsupported}
   [[nodiscard]] static Communicator create(std::shared_ptr<Bootstrap> bootstrap,
                                            CommunicatorOptions const& options = {});
 
@@ -139,12 +152,13 @@ class Communicator {
   [[nodiscard]] std::optional<Communicator> split(int color, int key = 0);
   static constexpr int kNoColor = -1;
 
-  /// Collective among the ranks that are left, after a failure: they become a new communicator, in the order of their
-  /// ranks here. Lost are those that died, or destroyed this communicator; where nobody is, it has all of them. Those
-  /// that are left all call it, and go on with the new one; this one is over (calls that are under way end with the
-  /// failure that it has, or else Error{aborted}), but memory that it allocated stays, and it may be destroyed before
-  /// or after. Where a rank dies meanwhile, the others form one without it. Connected where this one was: a GPU's part
-  /// is made from this one's (ncclCommShrink), or anew.
+  /// Collective among the ranks that are left after a failure: a new communicator of them, in the order of their ranks
+  /// here. Lost are ranks that died, or that destroyed this communicator; where none is lost, the new one has all of
+  /// them. Where a rank dies meanwhile, the others form one without it. It is connected where this one was: a GPU's
+  /// part is made from this one's (ncclCommShrink), or anew.
+  ///
+  /// This communicator is over then: calls under way end with its failure, or else Error{aborted}. Memory that it
+  /// allocated stays, and it may be destroyed before or after.
   ///
   /// For ranks of one host that share memory and that nobody ends when one of them dies: forked by the program, or
   /// threads; launch(), mpirun and torchrun end them. @throws Error{timeout} naming a rank that is alive and does not
@@ -165,14 +179,16 @@ class Communicator {
 
   /// Collective: makes the communicator ready for memory on a GPU, one for each rank; the first collective on such
   /// memory does it otherwise. After a failure there, other than a lost rank, it makes it ready again, all ranks being
-  /// there. @throws Error{unsupported} where this library was built without NCCL, or there is no NCCL 2.28 or newer;
-  /// Error{timeout} naming the time limit; Error{invalid_argument} for another device than before.
+  /// there, also where only some know of it yet. @throws Error{unsupported} where this library was built without NCCL,
+  /// or there is no NCCL 2.28 or newer; Error{timeout} naming the time limit; Error{invalid_argument} for another
+  /// device than before.
   void connect(Device device);
 
   /// Collective: zero-filled symmetric memory of `count` elements, which every rank can read and write directly: the
   /// fast path of every collective. All ranks pass equal count and dtype. Released when the Buffer and the peers' use
   /// of it end; the Buffer may outlive the Communicator. While a call sends from it, peers may store what they have
-  /// read there again, unchanged: nobody else writes there until the call has ended. @throws Error{out_of_memory} on
+  /// read there again, unchanged: nobody else writes there until the call has ended. Of a call that has failed here, a
+  /// peer that is late may still be in the middle, and write there until it fails, too. @throws Error{out_of_memory} on
   /// every rank when one of them cannot have it.
   ///
   /// On a GPU: memory that NCCL gives out and, where it can, registers as a window of all ranks, for its fastest
@@ -180,7 +196,8 @@ class Communicator {
   /// Buffer goes before the Communicator.
   [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, Device device = {});
 
-  /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count. Bits are the same on every rank.
+  /// recv[i] = op over r of send_r[i], for i in [0, count). send.count == recv.count, equal on all ranks. May be in
+  /// place. Bits are the same on every rank.
   Work all_reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
                   CollectiveOptions const& options = kNoOptions);
 
@@ -194,7 +211,7 @@ class Communicator {
   Work all_gather(ConstBufferView const& send, BufferView const& recv, CollectiveOptions const& options = kNoOptions);
 
   /// Unequal shards: recv[i] = op over r of send_r[offset(rank) + i]. Every rank passes the same parts;
-  /// recv.count == parts.counts[rank]. In place when recv starts at this rank's part of send.
+  /// recv.count == parts.counts[rank]. In place when recv starts at this rank's part of send, which no other overlaps.
   Work reduce_scatter(ConstBufferView const& send, BufferView const& recv, Parts const& parts, Reduction const& how,
                       CollectiveOptions const& options = kNoOptions);
 
@@ -203,8 +220,8 @@ class Communicator {
   Work all_gather(ConstBufferView const& send, BufferView const& recv, Parts const& parts,
                   CollectiveOptions const& options = kNoOptions);
 
-  /// recv[i] on `root` = op over r of send_r[i]. Only `root` uses recv, of send.count elements; the others may pass an
-  /// empty one of the same type.
+  /// recv[i] on `root` = op over r of send_r[i]. send.count is equal on all ranks. Only `root` uses recv, of send.count
+  /// elements; the others may pass an empty one of the same type. May be in place on the root.
   Work reduce(ConstBufferView const& send, BufferView const& recv, Reduction const& how, int root,
               CollectiveOptions const& options = kNoOptions);
 
@@ -240,7 +257,7 @@ class Communicator {
   Work exscan(ConstBufferView const& send, BufferView const& recv, Reduction const& how,
               CollectiveOptions const& options = kNoOptions);
 
-  /// buffer on every rank = buffer on `root`.
+  /// buffer[i] on every rank = buffer[i] of `root`, for i in [0, buffer.count), equal on all ranks.
   Work broadcast(BufferView const& buffer, int root, CollectiveOptions const& options = kNoOptions);
 
   /// Sends to rank `to`, which receives it with a recv (or send_recv) of the same count and type. Messages between two
@@ -258,16 +275,21 @@ class Communicator {
   /// Returns (completes) once every rank has entered.
   Work barrier(CollectiveOptions const& options = kNoOptions);
 
-  /// From now on consecutive small all_reduces, reduce_scatters, all_gathers and broadcasts on `stream` merge: calls of
-  /// one kind (operation, data type, operator, root) of less than `bytes` each are held back, and run as one flat
-  /// transfer when the next would take them over `bytes`, or earlier: at a call of another kind (sends and receives
-  /// too: between fused calls all ranks make some, or none), or one that uses what a waiting one writes; when a Work of
-  /// theirs is looked at; when anything else comes to the stream, or its last copy goes. 0: no longer. Each call counts
-  /// what its contract counts, e.g. one rank's part in a reduce_scatter, in whole cache lines; what is too large to be
-  /// worth merging (two ranks of a host with a core each: 16 MiB, 64 MiB together; others 2 to 32 KiB, 256 KiB to 1 MiB
-  /// together) runs as it would. All ranks fuse alike, their buffers depend on each other alike, and only the thread
-  /// that makes the calls looks at Works of calls that are held back; else calls throw Error{mismatch}. The longest of
-  /// the timeouts counts. For calls made one by one; where they are made together, a Group says so.
+  /// From now on consecutive small all_reduces, reduce_scatters, all_gathers and broadcasts on `stream` merge; 0: no
+  /// longer. For calls made one by one; where they are made together, a Group says so.
+  ///
+  /// Calls of one kind (operation, data type, operator, root) of less than `bytes` each are held back, and run as one
+  /// flat transfer when the next would take them over `bytes`, or earlier:
+  /// - at a call of another kind (sends and receives too: between fused calls all ranks make some, or none), or at one
+  ///   that uses what a waiting one writes;
+  /// - when a Work of theirs is looked at;
+  /// - when anything else comes to the stream, or its last copy goes.
+  /// Each call counts what its contract counts, e.g. one rank's part in a reduce_scatter, in whole cache lines. What is
+  /// too large to be worth merging runs as it would: beyond 16 MiB (64 MiB together) of two ranks of a host with a core
+  /// each, beyond 2 to 32 KiB (256 KiB to 1 MiB together) of others. The longest of the timeouts counts.
+  ///
+  /// All ranks fuse alike, their buffers depend on each other alike, and only the thread that makes the calls looks at
+  /// Works of calls that are held back; else calls throw Error{mismatch}.
   void fuse(Stream const& stream, std::size_t bytes = std::size_t{25} << 20);
 
   /// Makes every rank's pending and later calls throw Error{aborted} with `reason`. Any thread.

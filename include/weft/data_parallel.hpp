@@ -80,7 +80,7 @@ class DataParallel {
 
  private:
   void broadcast_parameters(int root);
-  void level(std::size_t active_steps);
+  void level(std::size_t own_steps);
 
   Communicator* communicator_;
   std::vector<BufferView> parameters_;

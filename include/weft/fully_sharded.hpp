@@ -23,8 +23,7 @@ struct ShardedUnit {
   std::vector<ParameterGroup> groups;
 };
 
-/// How hybrid sharding adds up gradients.
-/// On a GPU the order of sums is NCCL's: there both are by_group.
+/// How hybrid sharding adds up gradients. On a GPU the order of sums is NCCL's, and both are by_group.
 enum class HybridSum {
   /// reduce_scatter within a shard group, then all_reduce of the shard across replicas. Sends least between groups; of
   /// averages over groups, in rank order, the average over replicas.
@@ -120,20 +119,23 @@ struct FullyShardedMemory {
 ///   gradient(i)    written from before_backward() to after_backward(): every element of it, or else mark_unused(i).
 ///                  holds_gradients() says whether it has an earlier micro-step's gradient to add to; else its contents
 ///                  are undefined.
-/// All ranks make the same calls in the same order, about the same units; units may be used in any order, several times
-/// a step, or not at all (then none of their parameters has a gradient). Where ranks use units in other orders, or
-/// other units, all throw Error{mismatch} naming the units and whether they were meant for forward or backward. A unit
-/// or gradient that ranks do not all send for moves nowhere; others, gathered or reduced ahead, may have. It is thrown
-/// by what first waits for that gather or reduction: before_forward() or before_backward() of the unit, one that needs
-/// its room, reduce() or step(). A step() without options.gradients may have updated units by then; a backward under
-/// no_sync() is compared at the end of the step. After any mismatch the model is of no use: load a checkpoint.
+/// All ranks make the same calls in the same order, about the same units. Units may be used in any order, several times
+/// a step, or not at all (then none of their parameters has a gradient).
+///
+/// Where ranks use units in different orders, or different units, all throw Error{mismatch} naming the units and
+/// whether they were meant for forward or backward. It is thrown by the call that first waits for that gather or
+/// reduction: before_forward() or before_backward() of the unit, one that needs its room, reduce() or step(). A unit or
+/// gradient that not all ranks send for moves nowhere; others, gathered or reduced ahead, may have moved, and a step()
+/// without options.gradients may have updated units by then. A backward under no_sync() is compared at the end of the
+/// step. After any mismatch the model is of no use: load a checkpoint.
 ///
 /// On a GPU, where all parameters are then (or where their views without memory say), streams wait and the host does
 /// not: parameters are read and gradients written on options.compute, between the same calls, and the step runs there.
 /// A unit that is given up stays until what was enqueued there by then has used it. Failures surface from later calls;
 /// timings are empty; a GradScaler is on the GPU as well. Ranks whose calls differ have differing collectives, which
 /// the communicators find within milliseconds, naming both units; what is brought to a step is not compared, nor which
-/// units had a backward under no_sync(). Not there so far: UnusedGradients other than zero.
+/// units had a backward under no_sync(). Under UnusedGradients::find, and until fixed has found out, the host waits for
+/// what other ranks say, and such a step cannot be captured.
 ///
 /// A step from the second on can be recorded in a CUDA graph (weft/cuda_graph.hpp), and launched instead of later ones:
 /// wait_gathers() comes before the recording, and last in it, for a graph cannot wait for what others have sent for. It
@@ -197,6 +199,7 @@ class FullySharded : public ShardedOptimizer {
 
   /// The first half of step(): returns once all gradients are reduced (on a GPU: enqueued). Until step(), which must
   /// follow before the next backward, gradient shards may be read and changed (to look for overflow, to clip).
+  /// @throws Error{invalid_argument} while a unit is in use, and without a backward since the last step.
   void reduce();
   /// Collective, after reduce(): of all shards of factor·g, counted once where groups are replicas.
   [[nodiscard]] GradientNorm measure_gradients(NormType type = NormType::l2, float factor = 1);
@@ -239,7 +242,7 @@ class FullySharded : public ShardedOptimizer {
   [[nodiscard]] std::size_t peak_gathered_bytes() const noexcept;
 
   /// Of the last step, in launch order: `ready` is when they were launched. A step's gathers include those that the
-  /// step() before it launched; there are none where a rank is a shard group by itself.
+  /// step() before it launched; of more than 8192 the last. There are none where a rank is a shard group by itself.
   [[nodiscard]] std::span<BucketTiming const> gathers() const noexcept;
   [[nodiscard]] std::span<BucketTiming const> reductions() const noexcept;
   /// On a GPU with options.timed the same in the GPU's time, see Bucketer::timings_since(): `ready` is where compute

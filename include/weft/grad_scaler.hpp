@@ -58,7 +58,10 @@ class GradScaler {
   /// Ends a step: the scale falls after an overflow, and grows after growth_interval steps without one. found_inf is 0
   /// again. `stream`: where a GPU does so; null: its legacy default stream.
   void update(Stream const* stream = nullptr);
-  /// Calls of update(), by which a GradientPolicy notices one that was forgotten.
+  /// Ends a step too, from which on the scale is `scale`, overflow or none; steps go on being counted from where they
+  /// were. Waits for a GPU. @throws Error{invalid_argument} as set_state(); the step has not ended then.
+  void update_to(double scale);
+  /// Calls of both, by which a GradientPolicy notices one that was forgotten.
   [[nodiscard]] std::uint64_t update_count() const noexcept { return updates_; }
 
   /// From the next update() on; the scale stays. Options are those of construction, but for init_scale, and `enabled`,

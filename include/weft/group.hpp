@@ -15,13 +15,16 @@ namespace weft {
 ///   weft::Work work = group.end();
 ///
 /// The calls of a group are independent: what one writes no other uses. Where they are not, on host memory, end()
-/// throws Error{invalid_argument} before anything runs; on a GPU nobody looks. All ranks make the same calls in the
-/// same order within groups that begin and end alike. Where calls merge, ranks that do otherwise throw Error{mismatch};
-/// where none does, it makes no difference. Results are, bit for bit, those of the calls by themselves. Arguments are
-/// checked as each call is made; its Work completes with the group's, and waiting for it before end() is an
-/// Error{invalid_argument}; after a failure it does not tell which of the calls ran. Calls that merged have the longest
-/// of their timeouts. A communicator has one group at a time; no allocate(), duplicate() or split() while it is open.
-/// Same threads as the communicator.
+/// throws Error{invalid_argument} before anything runs; on a GPU nobody looks. Arguments are checked as each call is
+/// made; its Work completes with the group's, and waiting for it before end() is an Error{invalid_argument}. After a
+/// failure it does not tell which of the calls ran. Calls that merged have the longest of their timeouts.
+///
+/// All ranks make the same calls in the same order within groups that begin and end alike. Where calls merge, ranks
+/// that do otherwise throw Error{mismatch}; where none does, it makes no difference. Results are, bit for bit, those of
+/// the calls by themselves, unless a WireFormat rounds what crosses hosts.
+///
+/// A communicator has one group at a time; no allocate(), duplicate() or split() while it is open. Same threads as the
+/// communicator.
 ///
 /// A rank may send to itself: its sends to itself go to its recvs from itself in the same group, one after the other,
 /// and are copied. Where their numbers, sizes or types differ, end() throws Error{invalid_argument} before anything

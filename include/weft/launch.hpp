@@ -8,7 +8,8 @@ namespace weft {
 
 /// How launch() starts ranks.
 struct LaunchOptions {
-  int ranks = 1;  ///< local ranks to fork when the process was not started by mpirun or torchrun
+  /// Local ranks to fork, 1 to kMostLocalRanks. Under mpirun or torchrun, which start the ranks: 1, or their number.
+  int ranks = 1;
   CommunicatorOptions communicator{};
 };
 
@@ -17,16 +18,18 @@ inline constexpr int kMostLocalRanks = 64;
 
 /// Runs `body` once per rank with a communicator of all of them, and returns the process's exit code.
 ///
-/// Under mpirun or torchrun this process is one rank of theirs (`ranks` must be 1 or equal to theirs). Otherwise
-/// `ranks` local ranks are forked, each bound to its share of the cores (config.bind), and each dies with its parent;
-/// the caller becomes their waiting parent, so call it before starting threads. One rank runs in the calling process.
+/// Under mpirun or torchrun this process is one rank of theirs. Otherwise `ranks` local ranks are forked, each bound to
+/// its share of the cores (config.bind), and each dies with its parent; the caller becomes their waiting parent, so
+/// call it before starting threads. A single rank is not forked: it runs in the calling process.
 ///
 /// A body that throws, or returns non-zero, makes the whole launch return non-zero after one line on stderr
-/// (`weft: rank 1: …`); the other ranks' pending calls fail within a second, and ranks that still run five seconds
-/// later are killed. What several ranks of a host say in the same words, the first of them says for all. The result is
-/// the exit code of the rank that failed first: what its body returned; 2 for usage and configuration (wrong options, a
-/// bad WEFT_ value, Error{invalid_argument|unsupported}), 1 for any other failure, 128 + the signal for one that a
-/// signal ended, as shells count. Ctrl-C, SIGTERM and SIGUSR2 (FlightDumpSignal) reach every rank.
+/// (`weft: rank 1: …`). The other ranks' pending calls fail within a second, and ranks that still run five seconds
+/// later are killed. When several ranks of a host say the same, the first of them says it for all. Ctrl-C, SIGTERM and
+/// SIGUSR2 (FlightDumpSignal) reach every rank.
+///
+/// The result is the exit code of the rank that failed first: what its body returned; 2 for usage and configuration
+/// (wrong options, a bad WEFT_ value, Error{invalid_argument|unsupported}); 1 for any other failure; 128 + the signal
+/// for one that a signal ended, as shells count.
 ///
 /// A forked rank ends with _exit() once its body has returned and its output is flushed: destructors of statics and
 /// atexit handlers run in the calling process only. Under mpirun a failed rank ends the job with MPI_Abort one second

@@ -54,7 +54,9 @@ class Messenger {
   /// Local. The communicator's memory lives on as long as this.
   explicit Messenger(Communicator& communicator);
   /// Local: pending operations fail with Error{aborted}. What comes once no receive is pending goes to the
-  /// communicator's next Messenger.
+  /// communicator's next Messenger. A message of more than about 2 KiB that has begun, and is not through, ends
+  /// halfway: its other end waits for the rest until it is late, and what would follow that message between the two
+  /// throws Error{aborted}.
   ~Messenger();
   Messenger(Messenger const&) = delete;
   Messenger& operator=(Messenger const&) = delete;

@@ -96,8 +96,8 @@ struct OpGraph {
 /// @throws Error{invalid_argument}, naming operator and tensor: ids out of range, sizes, flops or seconds that are
 /// negative or not finite, tensors of more than 2^60 bytes in all, a collective of more than 2^50, a tensor written
 /// twice or read and written by one operator, an alias of itself or of one that has other bytes to hold than fit, an
-/// in_place_of that its operator does not read, a collective without a group or in an empty one, sets of different
-/// sizes or with a rank twice, a cycle (its operators are named).
+/// in_place_of that its operator does not read, memory used before its first writer, a collective without a group or in
+/// an empty one, sets of different sizes or with a rank twice, a cycle (its operators are named).
 void check_graph(OpGraph const& graph);
 
 /// The operators in an order in which they can run: of those that can be next the lowest id first.

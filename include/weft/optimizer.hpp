@@ -39,22 +39,24 @@ struct ParameterMemory {
   std::vector<BufferView> states{};  ///< f32, in the order of state_names()
 };
 
-/// What a step reads when its updates run rather than when it is called (`step` when it begins): nobody waits for it on
-/// the host. Null: the options', one more than step_count(), 1, 1, no limit, no. On a GPU pointers are into its memory,
-/// and what begin_step() enqueues reads them all.
+/// What a step depends on beside gradients. The values are read when its updates run, not when it is called (`step`
+/// when it begins), so nobody has to wait for them on the host. On a GPU pointers are into its memory, and what
+/// begin_step() enqueues reads them all.
 ///
 /// A gradient g becomes g·inv_scale·clip, and is then brought within ±clip_value: in f32, whatever its type.
 struct StepInputs {
-  float const* lr = nullptr;  ///< instead of the options'
-  /// The number of this step where it is applied, 1 to 2^53: what bias corrections and decays go by, and step_count()
-  /// from then on. The caller counts, and gives a step that was skipped no number. Another optimizer's step_memory(),
-  /// where that has begun the same step and skips by the same found_inf, counts for several without the host's help.
+  float const* lr = nullptr;  ///< null: the options'
+  /// The number of this step, if it is applied, 1 to 2^53: what bias corrections and decays go by, and step_count()
+  /// from then on. The caller counts, and gives a step that was skipped no number. To count for several optimizers
+  /// without the host's help, give another optimizer's step_memory(), once that one has begun the same step; both then
+  /// skip by the same found_inf. Null: one more than step_count().
   std::int64_t const* step = nullptr;
-  float const* inv_scale = nullptr;   ///< multiplies gradients
-  float const* clip = nullptr;        ///< multiplies them too: see clip_factor()
-  std::optional<float> clip_value{};  ///< at least 0, see clip_grad_value(); it waits for no gradient
-  float const* found_inf = nullptr;   ///< not 0: the step is skipped and does not count; gradients are still zeroed
-  Stream const* stream = nullptr;     ///< GPU: where the step runs; null: on the device's legacy default stream
+  float const* inv_scale = nullptr;   ///< multiplies gradients; null: 1
+  float const* clip = nullptr;        ///< multiplies them too, see clip_factor(); null: 1
+  std::optional<float> clip_value{};  ///< at least 0, see clip_grad_value(); needs no other gradient. Absent: no limit
+  /// Not 0: the step is skipped and does not count; gradients are still zeroed. Null: no step is skipped.
+  float const* found_inf = nullptr;
+  Stream const* stream = nullptr;  ///< GPU: where the step runs; null: on the device's legacy default stream
 };
 
 /// Updates many tensors, each in one pass over its memory (Lamb: two), SIMD chosen at run time. Arithmetic is f32,

@@ -72,7 +72,7 @@ class PlanExecutor {
   /// as check_graph(), check_cluster() and plan_schedule(); an operator without a callback; a collective without
   /// elements, with others than its bytes, or with such that its ranks cannot share; a plan that is not one of the
   /// graph. Error{unsupported} for CollectiveKind::permute. Error{mismatch} naming the first rank that differs from
-  /// rank 0.
+  /// rank 0. Error{out_of_memory} where a rank has no memory for the collectives.
   PlanExecutor(Communicator& world, std::vector<Communicator*> groups, OpGraph graph, std::vector<OpBinding> bindings,
                PlanExecutorOptions const& options);
   /// For graphs of one group, or none: `world` is its communicator.
@@ -84,7 +84,8 @@ class PlanExecutor {
 
   /// The memory of collective `op`, zero at first: what an all_reduce and a broadcast work on; of an all_gather all
   /// ranks' parts; of a reduce_scatter all ranks' sums before, of which it leaves this rank's part and rubbish.
-  /// Valid until the step() that plans again; contents move along. @throws Error{invalid_argument} for any other op.
+  /// Valid until the step() that plans again; contents move along, unless some rank has no memory for both: then the
+  /// first plan stays on all. @throws Error{invalid_argument} for any other op.
   [[nodiscard]] BufferView buffer(OpId op) const;
   /// This rank's part of it, of an all_gather or a reduce_scatter.
   [[nodiscard]] BufferView part(OpId op) const;

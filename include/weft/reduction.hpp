@@ -11,8 +11,8 @@ namespace weft {
 struct UserFunction {
   /// accumulator[i] = accumulator[i] op next[i], for i in [0, count) elements. Associative; need not be commutative:
   /// `next` is always of a later rank. Called several times a reduction, over parts of the buffers, by any rank and
-  /// from whichever thread runs the collective; must not throw or communicate. The arrays do not overlap and are
-  /// aligned as the callers' buffers are.
+  /// from whichever thread runs the collective; must not throw or communicate. The arrays do not overlap and
+  /// begin at multiples of 64 bytes, wherever the callers' buffers lie.
   using Combine = void (*)(void* accumulator, void const* next, std::size_t count, void* context);
 
   Combine combine = nullptr;

@@ -23,7 +23,7 @@ struct Launch {
 };
 
 /// Seconds that no schedule of the graph on the cluster can beat, however it merges collectives
-/// (docs/decisions/0020-schedules.md has the formulas).
+/// (docs/plan-file.md has the formulas).
 struct LowerBound {
   double critical_path_s = 0;
   std::array<double, kResources> resource_s{};  ///< by Resource

@@ -41,10 +41,10 @@ class SharedHeap {
   };
   [[nodiscard]] Usage usage() const;
 
-  /// To be called around fork(), e.g. from pthread_atfork handlers. The child sees the heap as it is but no longer
-  /// shares what it writes: it gets its own copy of a page with its first write to it; what the parent or its peers
-  /// write before shows. It allocates nothing more. The parent does not reuse blocks of that time while the child, or a
-  /// child of its own, lives.
+  /// To be called around fork(), e.g. from pthread_atfork handlers. The child sees the heap as it is. What it writes is
+  /// its own: it gets its own copy of a page with its first write to it, and until then sees what the parent or its
+  /// peers write there. It allocates nothing more, and its communicators do without the heap. The parent does not reuse
+  /// blocks of that time while the child, or a child of the child's, lives.
   void before_fork() noexcept;
   void after_fork_in_parent() noexcept;
   void after_fork_in_child() noexcept;

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// Collects a rank's named intervals and writes all ranks' as one Chrome/Perfetto JSON file (chrome://tracing,
+/// Collects a rank's named intervals and writes those of all ranks as one Chrome/Perfetto JSON file (chrome://tracing,
 /// ui.perfetto.dev): one process per rank, one thread per lane. Not thread-safe. add() allocates only as the vector and
 /// the name grow.
 ///

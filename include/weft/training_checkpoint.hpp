@@ -28,12 +28,13 @@ struct LoadOptions {
 //   "w"                    its values; of a 16-bit parameter with an f32 original that
 //   "optimizer.w.exp_avg"  and each other of its optimizer's states, by torch's name
 //
-// Whatever the strategy, the type of the parameters and the number of ranks were at the save, they may be others at the
-// load: only the optimizers must be alike. A run continues with equal bits if they are the same (8-bit states: if they
-// are also divided alike). `parameters` names all of the strategy's, in its order. `info.step` and `info.optimizer` are
-// filled in by save() and, of them, the step count is put back by load(); learning rates, loss scales
-// and, where steps may be skipped, which batch comes next are the caller's, who has info.metadata for them: step counts
-// are of applied steps.
+// The strategy, the type of the parameters and the number of ranks may be others at the load than at the save; only the
+// optimizers must be alike. A run continues with equal bits if all of these are the same (8-bit states: if they are
+// also divided alike).
+//
+// `parameters` names all of the strategy's, in its order. save() fills in `info.step`, the number of applied steps, and
+// `info.optimizer`; load() puts the step count back. Learning rates, loss scales and, where steps may be skipped, which
+// batch comes next are the caller's, who has info.metadata for them.
 //
 // `compressor`: what gradients are compressed by, if its residuals (see CompressionOptions::error_feedback) are to be
 // saved and loaded too: 4 bytes a parameter and rank, "compression.w.residual" of w's shape for each rank. At the same
@@ -41,17 +42,19 @@ struct LoadOptions {
 // of the saved ones: what the run still owes the parameters is kept, bits are not. Of a checkpoint without, and where
 // `compressor` is null, nothing is owed.
 //
-// All are collective. @throws Error{invalid_argument}, on every rank and before anything is written, naming the
-// parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are not alike; of
-// a save the parameter or state and the first element that is not finite (a diverged run does not replace its last good
-// checkpoint); of a save what ShardedOptimizer::check_step() throws (nor does one whose ranks went different ways); of
-// a load, before it changes anything, the folder and a tensor that the checkpoint has not, or one there that is none of
-// `parameters` or their states (residuals may be there or not), unless options.partial; and what
-// CheckpointSaver::save() and Checkpoint::read() throw.
+// All are collective. @throws Error{invalid_argument}, on every rank and before anything is written or changed,
+// - naming the parameter and both counts or shapes where `parameters` does not fit, or both optimizers where they are
+//   not alike;
+// - of a save, naming the parameter or state and the first element that is not finite: a diverged run does not replace
+//   its last good checkpoint. Nor does one whose ranks went different ways: what ShardedOptimizer::check_step() throws;
+// - of a load, naming the folder and a tensor that the checkpoint has not, or one there that is none of `parameters` or
+//   their states (residuals may be there or not), unless options.partial;
+// and what CheckpointSaver::save() and Checkpoint::read() throw.
 
 void save(CheckpointSaver& saver, ShardedOptimizer& sharded, std::span<NamedParameter const> parameters,
           CheckpointInfo info = {}, GradientCompressor const* compressor = nullptr);
-/// Of replicas: each rank of `communicator`, the saver's, writes a share.
+/// Of replicas: each rank of `communicator`, the saver's, writes a share. Optimizers are to be equal on all of them:
+/// those of ranks that had fewer steps in a DataParallel::join() without `shadowed` are behind.
 void save(CheckpointSaver& saver, Communicator const& communicator, Optimizer& optimizer,
           std::span<NamedParameter const> parameters, CheckpointInfo info = {},
           GradientCompressor const* compressor = nullptr);

@@ -52,7 +52,7 @@ struct ZeroOptions {
 /// read on options.buckets.compute, the step runs there, and what follows wait_parameter() on it comes after the
 /// bucket. Failures surface from later calls; timings are empty; a GradScaler is on the GPU as well. In stage 2
 /// the gradients of a bucket are in memory from the first gradient(i) of one of them in a step to its reduction: ask
-/// for views anew in each step. Not there so far: what BucketerOptions::device says. A step from the second
+/// for views anew in each step. BucketerOptions::device says where the host does wait. A step from the second
 /// on can be recorded in a CUDA graph: wait_parameters() comes before the recording, and last in it.
 ///
 /// Parameters are numbered over all groups. What may be touched:
@@ -89,15 +89,21 @@ class ZeroOptimizer : public ShardedOptimizer {
   [[nodiscard]] bool has_gradient(std::size_t index) const;
 
   /// Ends the step: reduces what is left, updates this rank's shard and returns while the parameters still travel.
-  /// Within no_sync() it ends a micro-step and sends nothing. All ranks call it, with inputs of equal value: these,
-  /// learning rates, steps applied and the scaler's state are compared by the tag of a call that is made anyway. Where
-  /// they differ all throw Error{mismatch} naming which and both values: step() before it updates anything, with
-  /// options.gradients; else (which updates shards while gradients still arrive) whatever first waits for parameters,
-  /// before any was sent; step() itself without options.buckets.overlap and, once it has updated moments, with Lamb.
-  /// On a GPU nothing of this is compared.
-  /// A parameter that this rank has no gradient of counts as zero here. One that no rank has: by default its gradient
-  /// is zero, so decay and momentum go on; under options.buckets.unused = UnusedGradients::find or fixed it is not
-  /// updated, and its state stays as it is. @throws before anything is sent Error{invalid_argument} for inputs that
+  /// Within no_sync() it ends a micro-step and sends nothing. All ranks call it, with inputs of equal value.
+  ///
+  /// Ranks that differ: inputs, learning rates, steps applied and the scaler's state are compared by the tag of a call
+  /// that is made anyway (not on a GPU). Where they differ all ranks throw Error{mismatch} naming which and both
+  /// values:
+  /// - with options.gradients: step(), before it updates anything;
+  /// - without options.buckets.overlap and, once it has updated moments, with Lamb: step();
+  /// - else, as shards are updated while gradients still arrive: whatever first waits for parameters, before any was
+  ///   sent.
+  ///
+  /// Missing gradients: a parameter that this rank has no gradient of counts as zero here. One that no rank has: by
+  /// default its gradient is zero, so decay and momentum go on; under options.buckets.unused = UnusedGradients::find or
+  /// fixed it is not updated, and its state stays as it is.
+  ///
+  /// @throws before anything is sent Error{invalid_argument} for inputs that
   /// options.gradients decides and for a clip_value or step below what they may be, and may then be called again; once
   /// the step has ended, for what broke the promise of UnusedGradients::fixed.
   void step(StepInputs const& inputs = {});

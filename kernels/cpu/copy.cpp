@@ -23,12 +23,12 @@ namespace weft::kernels {
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
-/// The first word from `data` on that lies in one line.
+/// The first aligned word at or after `data`, which therefore lies within one line.
 inline std::uint8_t const* whole_word(std::uint8_t const* data) noexcept {
   return data + (kWordBytes - reinterpret_cast<std::uintptr_t>(data) % kWordBytes) % kWordBytes;
 }
 
-/// Stores a word as it is found. In assembly: no compiler leaves it out, and no sanitizer takes it for a change.
+/// Stores a word as it is found. In assembly, so that no compiler leaves it out and no sanitizer sees a write.
 inline void store_again([[maybe_unused]] std::uint8_t const* word) noexcept {
 #if defined(__x86_64__)
   std::uint64_t value = 0;
@@ -46,7 +46,7 @@ HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Bytes [i, bytes), past the caches or not; `dst + i` is aligned to a line if so.
+/// Copies bytes [i, bytes), past the caches if kStreams; then `dst + i` must be aligned to a line.
 template <bool kStreams>
 void copy_from(std::size_t i, std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
   hn::ScalableTag<std::uint8_t> const d;
@@ -78,8 +78,8 @@ void copy_streaming(std::uint8_t* dst, std::uint8_t const* src, std::size_t byte
   copy_from<true>(head, dst, src, bytes);
 }
 
-/// Line by line, each taken when it has been read: a take before the read waits for it, and one later finds it further
-/// away. How many bytes it copied.
+/// Copies line by line, and takes each line right after reading it: before the read a take would wait for the line, and
+/// later the line would be further away. Returns how many bytes it copied.
 std::size_t copy_and_take_lines(std::uint8_t* dst, std::uint8_t const* src, std::size_t bytes) {
   hn::CappedTag<std::uint8_t, kLineBytes / 2> const d;
   std::size_t const n = hn::Lanes(d);
@@ -125,7 +125,7 @@ HWY_EXPORT(zero_streaming);
 
 namespace {
 
-// Sanitizers see what memcpy() writes.
+// Sanitizers see only what memcpy() writes.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define WEFT_SANITIZED
 #elif defined(__has_feature)
@@ -147,8 +147,8 @@ bool has_fast_string_moves() noexcept {
   return has;
 }
 
-/// memcpy() does the same up to some size, and from there on no longer. Whole lines only: there is nothing to gain in
-/// others, and some processors move to a misaligned destination byte by byte.
+/// Copies with string moves, which memcpy() uses only up to some size. Whole lines only: other bytes gain nothing, and
+/// some processors move to a misaligned destination byte by byte.
 bool copy_to_peer(void* dst, void const* src, std::size_t bytes) noexcept {
   constexpr std::size_t kLine = 64;
   constexpr std::size_t kWorthwhile = 2048;  // string moves take some 30 ns to begin
@@ -169,9 +169,9 @@ bool copy_to_peer(void*, void const*, std::size_t) noexcept {
 }
 #endif
 
-/// String moves, which glibc's memcpy before 2.39 takes as well, go at 2 to 3 GB/s instead of 30 to 90 on Zen 3 where
-/// the destination lies a few bytes behind the source's place in a page: as from a page of a ring to a std::vector,
-/// whose long buffers begin 16 bytes into one.
+/// On Zen 3, string moves run at 2 to 3 GB/s instead of 30 to 90 if the destination's offset in its page is a few bytes
+/// larger than the source's. This happens from a page of a ring to a std::vector, whose long buffers begin 16 bytes
+/// into a page. glibc's memcpy before 2.39 uses string moves as well.
 bool are_slow_to_move(void const* dst, void const* src, std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kLine = 64;

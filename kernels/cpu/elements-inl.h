@@ -22,7 +22,7 @@ HWY_INLINE auto is_nan_mask(V value) {
   return hn::Not(hn::Eq(value, value));
 }
 
-/// Types that are computed in as they are stored.
+/// Types whose arithmetic is done in the type they are stored in.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -34,7 +34,7 @@ struct Plain {
   static HWY_INLINE void store(V value, T* to) { hn::StoreU(value, D(), to); }
   static HWY_INLINE void stream(V value, T* to) { hn::Stream(value, D(), to); }
 
-  /// Whether a load of some lanes touches no others.
+  /// Whether load_some() reads no memory beyond the lanes it loads.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   static constexpr bool kLoadsSome = sizeof(T) >= 4;
 #else
@@ -82,7 +82,7 @@ struct SmallFloat {
   static constexpr std::uint32_t kSign = 1U << (kExponentBits + kFractionBits);
   static constexpr std::uint32_t kExponent = ((1U << kExponentBits) - 1) << 23;
   static constexpr std::uint32_t kRebias = (127U - kBias) << 23;
-  /// What overflows become, here and as an f32 would continue the format.
+  /// What overflows become in this format; kOverflow is the same as the bits of an f32.
   static constexpr std::uint32_t kBeyond = kHasInfinity ? kSign - (1U << kFractionBits) : kSign - 1;
   static constexpr std::uint32_t kOverflow = (kBeyond << kDropped) + kRebias;
   static constexpr std::uint32_t kNaN = kBeyond | (1U << (kFractionBits - 1));

@@ -1,7 +1,7 @@
 // How vectors combine; included once per SIMD target.
 //
-// An operation: begin() takes the first source's values, combine() folds source number `r` into them, finish() turns
-// them into the result.
+// An operation has three parts: begin() takes the first source's values, combine() folds source number `r` into them,
+// and finish() turns them into the result.
 #if defined(WEFT_KERNELS_CPU_OPERATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WEFT_KERNELS_CPU_OPERATIONS_INL_H_
 #undef WEFT_KERNELS_CPU_OPERATIONS_INL_H_
@@ -23,7 +23,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// Applies `operation(a, b)` lane by lane, for what the vector unit lacks. Not inlined: it is unrolled by all lanes.
+/// Applies `operation(a, b)` lane by lane, for operations that the vector unit lacks. Not inlined, because it is
+/// unrolled over all lanes.
 template <typename D, typename V, typename Operation>
 HWY_NOINLINE V lane_by_lane(D d, V a, V b, Operation operation) {
   using T = hn::TFromD<D>;
@@ -49,7 +50,7 @@ struct TruncatedQuotient {
   }
 };
 
-/// ... by a number that is no T.
+/// The same by a divisor that T cannot represent.
 struct QuotientByMany {
   std::int64_t divisor;
   template <typename T>
@@ -99,7 +100,7 @@ struct Product : Keep<D> {
   }
 };
 
-/// The earlier source wins ties; of floats a NaN wins over everything.
+/// In ties the earlier source wins; for floats, NaN wins over everything.
 template <typename D, bool kLess>
 struct Extremum : Keep<D> {
   using Keep<D>::Keep;

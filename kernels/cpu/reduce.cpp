@@ -7,7 +7,7 @@
 namespace weft::kernels {
 namespace {
 
-/// What an operator means for truth values.
+/// The logical operator that an operator stands for on booleans.
 ReduceOp logical(ReduceOp op) {
   switch (op) {
     case ReduceOp::prod:
@@ -25,14 +25,14 @@ void reduce_boolean(ReduceTask const& task) {
   reduce_integers({task.dsts, task.srcs, task.count, DataType::u8, how, task.streaming});
 }
 
-/// All but the product treat the parts of complex numbers alike.
+/// All operators except the product treat the two parts of a complex number as separate numbers.
 void reduce_complex(ReduceTask const& task) {
   if (task.how.op == ReduceOp::prod) return reduce_complex_product(task);
   auto const part = task.dtype == DataType::c64 ? DataType::f32 : DataType::f64;
   reduce_floats({task.dsts, task.srcs, 2 * task.count, part, task.how, task.streaming});
 }
 
-/// Whether a single contribution is its own reduction.
+/// Whether the reduction of a single contribution is that contribution itself.
 bool keeps_one(DataType dtype, ReduceOp op) {
   return dtype != DataType::boolean && (op <= ReduceOp::max || (op >= ReduceOp::band && op <= ReduceOp::bxor));
 }

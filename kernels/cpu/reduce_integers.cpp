@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// Operations whose bits do not depend on the sign.
+/// Operations whose result bits are the same for signed and unsigned integers.
 template <typename T>
 void reduce_unsigned(ReduceTask const& task) {
   using Element = Plain<T>;

@@ -33,7 +33,7 @@ HWY_INLINE T* at(void* base, std::size_t index) {
   return reinterpret_cast<T*>(static_cast<char*>(base) + index * sizeof(T));
 }
 
-/// How much code a kernel is worth, for every instance costs compile time.
+/// How much code a kernel is worth, given that every instance costs compile time.
 enum class Effort {
   lean,   ///< one loop, by vectors
   tuned,  ///< blocks, prefetching pages, streaming stores
@@ -44,7 +44,7 @@ constexpr bool kLoadsSomeOf = requires {
   requires Element::kLoadsSome;
 };
 
-/// One kernel per element type and operation. kSources, kDestinations: known numbers, or 0 for any.
+/// One kernel per element type and operation. kSources and kDestinations: their numbers if known, or 0 for any number.
 template <typename Element, template <typename> typename Operation, Effort kEffort, std::size_t kSources,
           std::size_t kDestinations>
 class Kernel {
@@ -71,7 +71,7 @@ class Kernel {
   }
 
  private:
-  /// Where destinations and sources of one range are.
+  /// The destinations and sources of one range.
   struct Range {
     void* const* dsts;
     void const* const* srcs;
@@ -84,7 +84,7 @@ class Kernel {
     if (i < count) partial(range, i, count - i);
   }
 
-  /// Reduces as many whole blocks of these ranges as there are; where it stopped.
+  /// Reduces all whole blocks of these ranges, in turns. Returns the element at which it stopped.
   std::size_t blocks_in_turns(std::size_t first, std::size_t ranges, std::size_t count) const {
     std::size_t const whole = count - count % (kBlockVectors * lanes());
     for (std::size_t i = 0; i < whole; i += kBlockVectors * lanes()) {
@@ -93,7 +93,7 @@ class Kernel {
     return whole;
   }
 
-  /// Reduces as many whole blocks as there are, and what comes before the first; where it stopped.
+  /// Reduces all whole blocks, and what comes before the first. Returns the element at which it stopped.
   HWY_INLINE std::size_t blocks(Range range, std::size_t count, bool streaming) const {
     std::size_t i = 0;
     if (streaming) {
@@ -119,10 +119,10 @@ class Kernel {
   static HWY_INLINE std::size_t lanes() { return hn::Lanes(D()); }
   HWY_INLINE std::size_t sources() const { return kSources != 0 ? kSources : n_srcs_; }
   HWY_INLINE std::size_t destinations() const { return kDestinations != 0 ? kDestinations : n_dsts_; }
-  /// Of every source.
+  /// Pages of every source to read in turns.
   HWY_INLINE std::size_t pages_in_turns() const { return std::max<std::size_t>(1, pages_at_once() / sources()); }
 
-  /// Elements before every destination is aligned for streaming stores; SIZE_MAX when they are never aligned together.
+  /// Elements until every destination is aligned for streaming stores; SIZE_MAX if they never are at the same time.
   std::size_t elements_to_alignment(Range range) const {
     std::size_t const alignment = std::max<std::size_t>(64, lanes() * sizeof(T));
     auto const offset = reinterpret_cast<std::uintptr_t>(range.dsts[0]) % alignment;
@@ -174,7 +174,7 @@ class Kernel {
     for (std::size_t k = 0; k < destinations(); ++k) Element::store(a, at<T>(range.dsts[k], i));
   }
 
-  /// Room for a vector, and for what copy_short() may think of.
+  /// Room for a vector, and for the most that copy_short() copies.
   struct alignas(64) Line {
     T lanes[std::max<std::size_t>(hn::MaxLanes(D()), kShortBytes / sizeof(T))];
   };
@@ -187,7 +187,7 @@ class Kernel {
     }
   }
 
-  /// The first `count` lanes, the others zero.
+  /// Loads the first `count` lanes; the others are zero.
   static HWY_INLINE V load_some(T const* from, std::size_t count) {
     if constexpr (kLoadsSomeOf<Element>) {
       return Element::load_some(from, count);
@@ -198,8 +198,8 @@ class Kernel {
     }
   }
 
-  /// Fewer elements than a vector has lanes, through the same arithmetic, so that bits cannot depend on where a range
-  /// is split.
+  /// Reduces fewer elements than a vector has lanes, with the same arithmetic, so that bits do not depend on where a
+  /// range is split.
   void partial(Range range, std::size_t i, std::size_t count) const {
     V a = operation_.begin(load_some(at<T>(range.srcs[0], i), count));
     for (std::size_t r = 1; r < sources(); ++r) a = operation_.combine(a, load_some(at<T>(range.srcs[r], i), count), r);
@@ -221,7 +221,7 @@ void run_any(ReduceTask const& task) {
   Kernel<Element, Operation, kEffort, 0, 0>(task).run(task.ranges, task.count, task.streaming);
 }
 
-/// What two local ranks do all day is worth loops without inner loops.
+/// Two sources are the case of two local ranks, which is frequent enough for loops without inner loops.
 template <typename Element, template <typename> typename Operation>
 void run_pairs(ReduceTask const& task) {
   if (task.srcs.size() == 2 && task.dsts.size() == 1)

@@ -1,5 +1,6 @@
-// Reductions that vectors do not help: products of complex numbers, and functions of the user's.
+// Reductions that gain nothing from vectors: products of complex numbers, and the user's functions.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/cpu/reduce_task.hpp"
@@ -42,8 +43,10 @@ void reduce_complex_product(ReduceTask const& task) {
 }
 
 void reduce_user(ReduceTask const& task) {
-  // A destination may be any of the sources, so elements accumulate apart.
-  alignas(64) std::byte accumulator[4096];
+  // A destination may be any of the sources, so elements accumulate apart. What peers gave lies wherever it came.
+  constexpr std::size_t kAligned = 64;
+  alignas(kAligned) std::byte accumulator[4096];
+  alignas(kAligned) std::byte copy[sizeof accumulator];
   static_assert(sizeof accumulator >= Reduction::kMaxElementBytes);
   auto const& user = task.how.user;
   auto const bytes = user.element_bytes != 0 ? user.element_bytes : size_of(task.dtype);
@@ -52,8 +55,12 @@ void reduce_user(ReduceTask const& task) {
     auto const count = std::min(block, task.count - first);
     auto const offset = first * bytes;
     std::memcpy(accumulator, static_cast<std::byte const*>(task.srcs[0]) + offset, count * bytes);
-    for (std::size_t r = 1; r < task.srcs.size(); ++r)
-      user.combine(accumulator, static_cast<std::byte const*>(task.srcs[r]) + offset, count, user.context);
+    for (std::size_t r = 1; r < task.srcs.size(); ++r) {
+      auto const* next = static_cast<std::byte const*>(task.srcs[r]) + offset;
+      if (reinterpret_cast<std::uintptr_t>(next) % kAligned != 0)
+        next = static_cast<std::byte const*>(std::memcpy(copy, next, count * bytes));
+      user.combine(accumulator, next, count, user.context);
+    }
     for (void* const dst : task.dsts) std::memcpy(static_cast<std::byte*>(dst) + offset, accumulator, count * bytes);
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
 
-// Included before Highway by every kernel: AVX-512, AVX2 and the baseline are enough of x86, and each target costs
-// compile time.
+// Every kernel includes this before Highway. Of x86, AVX-512, AVX2 and the baseline are enough; each further target
+// costs compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)

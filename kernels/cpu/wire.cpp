@@ -17,8 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-// A block is a scale, 2^(byte − 127), or 255 for NaN, and its elements as e4m3. Loops over whole blocks, which
-// compilers make vectors of: short ones are padded with zeros.
+// A block is a scale byte, which means 2^(byte − 127), or NaN if it is 255, and its elements as e4m3. Loops run over
+// whole blocks, which compilers vectorize; short blocks are padded with zeros.
 
 constexpr std::size_t kBlock = kWireBlock;
 constexpr std::uint32_t kSign = 0x80000000U;
@@ -29,7 +29,7 @@ constexpr std::uint32_t kMostFraction = 0x600000U;  // of 1.75
 constexpr std::uint8_t kNotANumber = 255;
 constexpr std::uint8_t kNanElement = 0x7f;
 
-// The least scale with which e4m3, up to 1.75 · 2^8, holds every element.
+// The smallest scale with which every element fits e4m3, whose largest value is 1.75 · 2^8.
 HWY_INLINE int scale_of(std::uint32_t largest) {
   int const exponent = static_cast<int>(largest >> 23U);
   bool const above = (largest & kFraction) > kMostFraction;
@@ -40,11 +40,11 @@ HWY_INLINE float power_of_two(int exponent) {  // −127 to 127
   return exponent > -127 ? std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23U) : 0x1p-127F;
 }
 
-// Of a magnitude of at most 448.
+// The e4m3 byte of a number whose magnitude is at most 448.
 HWY_INLINE std::uint8_t element_of(float scaled) {
   auto const bits = std::bit_cast<std::uint32_t>(scaled);
   auto const magnitude = bits & ~kSign;
-  // Below 2^−6 multiples of 2^−9: the last bits of a float that is 2^14 more.
+  // Below 2^−6 the values are multiples of 2^−9: adding 2^14 leaves the multiple in the float's last bits.
   auto const small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 16384.0F) - 0x46800000U;
   auto const normal = ((magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U)) >> 20U) - (120U << 3U);
   return static_cast<std::uint8_t>((magnitude < 0x3c800000U ? small : normal) | (bits & kSign) >> 24U);
@@ -58,7 +58,7 @@ HWY_INLINE float value_of(std::uint8_t element) {
   return std::bit_cast<float>(bits | (static_cast<std::uint32_t>(element) & 0x80U) << 24U);
 }
 
-// `wire` has room for a whole block; false where not all are finite.
+// `wire` has room for a whole block. False if not all values are finite.
 HWY_INLINE bool pack_block(float const* values, std::uint8_t* wire) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < kBlock; ++i) {
@@ -88,7 +88,10 @@ HWY_INLINE void pack_with_residual(float const* values, float* residual, std::ui
   for (std::size_t i = 0; i < kBlock; ++i) whole[i] = values[i] + residual[i];
   if (!pack_block(whole, wire)) return std::fill(residual, residual + kBlock, 0.0F);
   unpack_block(wire, arrives);
-  for (std::size_t i = 0; i < kBlock; ++i) residual[i] = whole[i] - arrives[i];
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    bool const is_finite = (std::bit_cast<std::uint32_t>(arrives[i]) & ~kSign) < kInfinity;  // near f32's end it is not
+    residual[i] = is_finite ? whole[i] - arrives[i] : 0.0F;
+  }
 }
 
 void pack_blocks(float const* values, float* residual, std::uint8_t* wire, std::size_t count) {

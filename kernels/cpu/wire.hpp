@@ -6,16 +6,16 @@
 
 namespace weft::kernels {
 
-/// Elements that share a scale; where a range is cut there, its pieces are packed as the whole is.
+/// Elements that share a scale. If a range is cut between blocks, its pieces pack to the same bytes as the whole.
 inline constexpr std::size_t kWireBlock = 32;
 
 /// Bytes that `count` f32 elements take in `format`.
 [[nodiscard]] std::size_t wire_bytes(WireFormat format, std::size_t count) noexcept;
 
-// Both of formats other than f32. Arrays do not overlap. Any alignment. Thread-safe, do not allocate.
+// Both functions are for formats other than f32. Arrays do not overlap. Any alignment. Thread-safe, do not allocate.
 
-/// wire ← c, rounded to nearest even; c = values + residual, residual ← c − what is on the wire, 0 where either is not
-/// finite. Without residual (null) c = values. What unpack() gave packs to the same again.
+/// wire ← c, rounded to nearest even, where c = values + residual; residual ← c − the wire's value, or 0 if either is
+/// not finite. With a null residual c = values. Packing what unpack() gave returns the same bytes.
 void pack(WireFormat format, float const* values, float* residual, void* wire, std::size_t count);
 void unpack(WireFormat format, void const* wire, float* values, std::size_t count);
 

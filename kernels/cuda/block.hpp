@@ -1,8 +1,8 @@
 #pragma once
 
-/// Kernel bodies are ordinary functions over a `Block`: loops over a block's threads between which all of them meet.
-/// nvcc compiles them for the GPU (DeviceBlock in launch.cuh), the C++ compiler for tests, which run the very same body
-/// thread after thread on machines without a GPU.
+/// Kernel bodies are ordinary functions over a `Block`: loops over a block's threads, after each of which all threads
+/// wait for one another. nvcc compiles them for the GPU (DeviceBlock in launch.cuh). The C++ compiler compiles the same
+/// bodies for tests, which run them thread after thread on machines without a GPU.
 ///
 /// A body is a struct of pointers and numbers, passed to the GPU by value, with
 ///   static constexpr unsigned kThreads;   // of a block, a power of two
@@ -10,7 +10,7 @@
 ///   template <typename Block> WEFT_KERNEL void operator()(Block& block, Shared& shared) const;
 /// and a Block has
 ///   unsigned index();                            // of the block in its grid
-///   void each_thread(auto f);                    // f(thread) on every thread, then all meet
+///   void each_thread(auto f);                    // f(thread) on every thread, then all wait for one another
 ///   template <typename T> struct PerThread;      // a variable of every thread, [thread]
 #ifdef __CUDACC__
 #define WEFT_KERNEL __device__
@@ -25,10 +25,10 @@ namespace weft::kernels::cuda {
 /// For bodies whose threads share nothing.
 struct Nothing {};
 
-/// Combines a block's values in `values`, one a thread, always in the same order; the result is values[0].
+/// Combines the `values` of a block, one per thread, always in the same order; the result is values[0].
 template <unsigned kThreads, typename Block, typename T, typename Combine>
 WEFT_KERNEL void combine_all(Block& block, T* values, Combine const& combine) {
-  constexpr unsigned kAtOnce = 8;  // of one thread: the fewer steps, the less often all threads wait for each other
+  constexpr unsigned kAtOnce = 8;  // values per thread and step: fewer steps mean fewer waits of all threads
   for (unsigned left = kThreads; left > 1;) {
     unsigned const to = left > kAtOnce ? left / kAtOnce : 1;
     block.each_thread([&](unsigned t) {

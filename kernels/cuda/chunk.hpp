@@ -7,8 +7,8 @@
 
 namespace weft::kernels::cuda {
 
-/// Elements that a block works on. Enough to repay a block's start, few enough that the last blocks of a launch do not
-/// run on while most of the chip is idle: 1 G elements are 80 rounds of an H100. A multiple of kStateBlock.
+/// Elements that a block works on: enough to repay the start of a block, and few enough that the last blocks of a
+/// launch do not keep most of the chip waiting. 1 G elements are 80 rounds of an H100. A multiple of kStateBlock.
 inline constexpr std::uint32_t kChunk = 16384;
 
 /// Elements [first, first + count) of tensor `tensor` of a table.
@@ -24,10 +24,10 @@ struct TensorPointer {
   DataType type;
 };
 
-/// A number known when a kernel is launched, or read when it runs.
+/// A number that is known when a kernel is launched, or that the kernel reads when it runs.
 struct Scalar {
   float value = 1;
-  float const* at = nullptr;  ///< in device memory; where not null, `value` is not used
+  float const* at = nullptr;  ///< in device memory; if not null, it is used instead of `value`
 
   [[nodiscard]] WEFT_KERNEL float get() const { return at != nullptr ? *at : value; }
 };

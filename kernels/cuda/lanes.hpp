@@ -16,15 +16,15 @@ struct Lanes {
   float x[kCount];
 };
 
-/// The same as they are stored: a word each, or two a word. Kept apart from Lanes so that a thread has all its loads on
-/// their way before it waits for the first.
+/// kCount elements as they are stored: one or two per word. Separate from Lanes so that a thread can issue all its
+/// loads before it waits for the first.
 template <int kCount>
 struct RawLanes {
   std::uint32_t word[kCount];
 };
 
 #ifdef __CUDACC__
-// The chip's own conversions: to nearest even, overflow to infinity, NaN stays one.
+// The chip's own conversions: they round to nearest even, overflow to infinity, and keep NaN.
 __device__ inline float widen_half(std::uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
@@ -99,7 +99,7 @@ struct Array {
   std::byte* data = nullptr;
   DataType type = DataType::f32;
 
-  /// From element `first` on; nothing where `base` is null.
+  /// The array from element `first` on; null if `base` is null.
   static WEFT_KERNEL Array from(void const* base, DataType type, std::uint64_t first) {
     if (base == nullptr) return {nullptr, type};
     auto* const bytes = static_cast<std::byte*>(const_cast<void*>(base));
@@ -108,8 +108,8 @@ struct Array {
 
   [[nodiscard]] WEFT_KERNEL bool narrow() const { return type != DataType::f32; }
 
-  /// Elements [i, i + kCount), i a multiple of kCount; in accesses of 16 bytes, or 8 (narrow ones), where the array is
-  /// aligned for that, else one by one.
+  /// Loads elements [i, i + kCount), i a multiple of kCount. Uses accesses of 16 bytes, or 8 for narrow types, if the
+  /// array is aligned for them, else one access per element.
   template <int kCount>
   WEFT_KERNEL RawLanes<kCount> load(std::uint32_t i) const;
   template <int kCount>

@@ -23,7 +23,8 @@ struct DeviceBlock {
   };
 };
 
-/// Blocks that a multiprocessor has at once, at least: Body::kBlocksAtOnce where it says so, which bounds registers.
+/// The least number of blocks that a multiprocessor is to run at once, which bounds the registers of a thread:
+/// Body::kBlocksAtOnce if the body has it, else 0 (no bound).
 template <typename Body, typename = void>
 inline constexpr unsigned kBlocksAtOnce = 0;
 template <typename Body>
@@ -32,7 +33,7 @@ inline constexpr unsigned kBlocksAtOnce<Body, std::void_t<decltype(Body::kBlocks
 template <typename Body>
 __global__ void __launch_bounds__(Body::kThreads, kBlocksAtOnce<Body>) run(Body const body) {
   using Shared = typename Body::Shared;
-  __shared__ alignas(Shared) unsigned char shared[sizeof(Shared)];  // nobody constructs what a block shares
+  __shared__ alignas(Shared) unsigned char shared[sizeof(Shared)];  // raw bytes: no constructor runs for shared memory
   DeviceBlock block;
   body(block, *reinterpret_cast<Shared*>(shared));
 }
@@ -46,5 +47,5 @@ cudaError_t launch(Body const& body, unsigned blocks, cudaStream_t stream) {
 
 }  // namespace weft::kernels::cuda
 
-/// In namespace weft::kernels::cuda.
+/// Instantiates launch() for a body. For use in namespace weft::kernels::cuda.
 #define WEFT_INSTANTIATE(...) template cudaError_t launch(__VA_ARGS__ const&, unsigned, cudaStream_t)

@@ -10,7 +10,7 @@ struct AdagradScalars {
   float lr, weight_decay, eps;
 };
 
-/// Step `step`, from 1.
+/// The scalars of step `step`, from 1.
 WEFT_HOST_DEVICE inline AdagradScalars adagrad_scalars(double lr, double lr_decay, double weight_decay, double eps,
                                                        long long step) {
   double const decayed = lr / (1 + static_cast<double>(step - 1) * lr_decay);

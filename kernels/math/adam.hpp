@@ -9,8 +9,8 @@ namespace weft::kernels {
 /// Scalars of one step of Adam, AdamW or Lamb, prepared once per step; the formulas are in
 /// weft/optimizer_options.hpp.
 struct AdamScalars {
-  float decay;           ///< multiplies the parameter before all else: AdamW's 1 − lr·weight_decay
-  float l2;              ///< adds so much of the parameter to the gradient: Adam's weight_decay
+  float decay;           ///< multiplies the parameter first: AdamW's 1 − lr·weight_decay
+  float l2;              ///< this times the parameter is added to the gradient: Adam's weight_decay
   float beta1, beta2;    ///< the moments' decay rates
   float step_size;       ///< lr / (1 − β1^t)
   float inv_sqrt_bias2;  ///< 1 / √(1 − β2^t)
@@ -18,7 +18,7 @@ struct AdamScalars {
   float one_minus_beta1, one_minus_beta2;  ///< rounded once from double
 };
 
-/// How weight decay enters.
+/// How weight decay is applied: to the parameter (AdamW), or through the gradient (Adam).
 enum class Decay { decoupled, l2 };
 
 /// The scalars of step `step` (from 1), computed in double.
@@ -38,7 +38,7 @@ WEFT_HOST_DEVICE inline AdamScalars adam_scalars(double lr, double beta1, double
           static_cast<float>(1.0 - beta2)};
 }
 
-/// m and v of one element.
+/// Updates the moments m and v of one element.
 WEFT_HOST_DEVICE inline void adam_moments(float g, float& m, float& v, AdamScalars const& s) {
   m = std::fma(s.one_minus_beta1, g - m, m);
   v = std::fma(s.beta2, v, (s.one_minus_beta2 * g) * g);
@@ -57,7 +57,7 @@ struct AdamRule {
     adam_moments(std::fma(s.l2, p, gradient), state[0], state[1], s);
     float v = state[1];
     if constexpr (kAmsgrad) {
-      v = v < state[2] ? state[2] : v;  // a NaN stays
+      v = v < state[2] ? state[2] : v;  // keeps v if it is NaN
       state[2] = v;
     }
     float const denominator = std::fma(std::sqrt(v), s.inv_sqrt_bias2, s.eps);

@@ -4,7 +4,7 @@
 
 namespace weft::kernels {
 
-/// min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it.
+/// min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_.
 WEFT_HOST_DEVICE inline float clip_factor(double norm, double max_norm) {
   double const factor = max_norm / (norm + 1e-6);
   return static_cast<float>(factor < 1 ? factor : 1);

@@ -14,19 +14,19 @@ struct Gelu {
   static WEFT_HOST_DEVICE float value(float x) { return x * gate(x); }
   static WEFT_HOST_DEVICE float slope(float x) {
     float const g = gate(x);
-    float const inner = kRoot * std::fma(3 * kCubic * x, x, 1.0F);
-    return std::fma(2 * x * inner, g * (1 - g), g);
+    float const bump = 2 * kRoot * (g * (1 - g)) * x;  // 0 where x² overflows
+    return g + std::fma(3 * kCubic * x * bump, x, bump);
   }
 
  private:
-  /// (1 + tanh(u))/2 as 1/(1 + exp(−2u)): that is quicker, and where u is far below 0 nothing cancels.
+  /// (1 + tanh(u))/2 as 1/(1 + exp(−2u)): faster, and without cancellation for u far below 0.
   static WEFT_HOST_DEVICE float gate(float x) {
     float const u = kRoot * std::fma(kCubic * x * x, x, x);
     return 1 / (1 + std::exp(-2 * u));
   }
 };
 
-/// GELU itself: x·Φ(x), Φ the normal distribution's function.
+/// Exact GELU: x·Φ(x), with Φ the cumulative normal distribution function.
 struct ErfGelu {
   static constexpr float kHalfRoot = 0.7071067811865476F;       // √½
   static constexpr float kDensityAtZero = 0.3989422804014327F;  // 1/√(2π)
@@ -35,7 +35,7 @@ struct ErfGelu {
   static WEFT_HOST_DEVICE float slope(float x) { return std::fma(x, kDensityAtZero * std::exp(-0.5F * x * x), phi(x)); }
 
  private:
-  /// By erfc(): where x is far below 0 nothing cancels.
+  /// Φ(x) by erfc(), without cancellation for x far below 0.
   static WEFT_HOST_DEVICE float phi(float x) { return 0.5F * std::erfc(-kHalfRoot * x); }
 };
 

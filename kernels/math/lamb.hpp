@@ -8,10 +8,10 @@ namespace weft::kernels {
 
 struct LambScalars {
   AdamScalars adam;    ///< with step_size = 1 / (1 − β1^t), decay 1 and l2 0
-  float weight_decay;  ///< enters the direction
+  float weight_decay;  ///< its part of the direction
 };
 
-/// Σp² and Σu² of a Lamb step: the squares of a tensor's norm and its direction's.
+/// Σp² and Σu² of a Lamb step: the squared norms of a tensor and of its direction u.
 struct LambNorms {
   double parameter = 0;
   double direction = 0;
@@ -22,7 +22,7 @@ WEFT_HOST_DEVICE inline LambScalars lamb_scalars(double beta1, double beta2, dou
   return {adam_scalars(1, beta1, beta2, eps, 0, Decay::decoupled, step), static_cast<float>(weight_decay)};
 }
 
-/// What multiplies the direction: lr·‖p‖/‖u‖, lr where a norm is 0.
+/// The factor of the direction: lr·‖p‖/‖u‖, or lr if a norm is 0.
 WEFT_HOST_DEVICE inline float lamb_step_size(double lr, LambNorms const& norms) {
   bool const usable = norms.parameter > 0 && norms.direction > 0;
   double const ratio = usable ? std::sqrt(norms.parameter) / std::sqrt(norms.direction) : 1;
@@ -35,7 +35,7 @@ WEFT_HOST_DEVICE inline float lamb_direction(float p, float m, float v, LambScal
   return std::fma(s.weight_decay, p, (m * s.adam.step_size) / denominator);
 }
 
-/// A rule as in adam.hpp: the moments and the sums of squares. state: exp_avg, exp_avg_sq.
+/// A rule as in adam.hpp, which updates the moments and sums the squares. state: exp_avg, exp_avg_sq.
 struct LambMomentsRule {
   static constexpr int kStates = 2;
   LambScalars s;
@@ -50,7 +50,7 @@ struct LambMomentsRule {
   }
 };
 
-/// The step along the direction.
+/// A rule that makes the step along the direction.
 struct LambApplyRule {
   static constexpr int kStates = 2;
   LambScalars s;

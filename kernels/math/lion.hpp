@@ -24,7 +24,7 @@ struct LionRule {
   WEFT_HOST_DEVICE float operator()(float p, float g, float* state) const {
     float const direction = std::fma(s.beta1, state[0], s.one_minus_beta1 * g);
     state[0] = std::fma(s.beta2, state[0], s.one_minus_beta2 * g);
-    float step = direction;  // zero goes nowhere, and a NaN stays one
+    float step = direction;  // stays 0 or NaN if the direction is
     if (direction > 0) step = s.lr;
     if (direction < 0) step = -s.lr;
     return std::fma(p, s.decay, -step);

@@ -6,12 +6,12 @@
 
 namespace weft::kernels {
 
-/// What weft::GradScaler keeps, and how it changes; where the device computes, in the device's memory.
+/// The state of weft::GradScaler. It is in device memory where the device computes.
 struct LossScale {
   float scale = 1;
   float inv_scale = 1;
   float found_inf = 0;           ///< not 0: this step has overflowed
-  int hysteresis_left = 1;       ///< overflows until it falls; 0: it falls at each
+  int hysteresis_left = 1;       ///< overflows left until the scale falls; 0: it falls at each overflow
   long long growth_tracker = 0;  ///< steps without overflow since the scale last changed
 };
 
@@ -27,7 +27,7 @@ WEFT_HOST_DEVICE inline bool is_ordinary(float value) {
   return value >= FLT_MIN && value <= FLT_MAX;
 }
 
-/// Scales that are not ordinary floats, or have no ordinary inverse, are never taken.
+/// Sets the scale, unless it or its inverse is not an ordinary float.
 WEFT_HOST_DEVICE inline void set_scale(LossScale& state, double scale) {
   auto const narrow = static_cast<float>(scale);
   if (!is_ordinary(narrow) || !is_ordinary(1 / narrow)) return;
@@ -35,7 +35,7 @@ WEFT_HOST_DEVICE inline void set_scale(LossScale& state, double scale) {
   state.inv_scale = 1 / narrow;
 }
 
-/// Ends a step.
+/// Ends a step: adapts the scale.
 WEFT_HOST_DEVICE inline void update(LossScale& state, LossScaleRule const& rule) {
   bool const overflowed = state.found_inf != 0;
   state.found_inf = 0;

@@ -11,7 +11,7 @@ struct Random4 {
 };
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; 2011): four random words
-/// from a counter and a key. No state: whoever knows the counter has the number, in any order and as often as wanted.
+/// from a counter and a key. It has no state, so numbers can be drawn in any order and again.
 WEFT_HOST_DEVICE inline Random4 philox(Random4 counter, std::uint64_t key) {
   auto key0 = static_cast<std::uint32_t>(key);
   auto key1 = static_cast<std::uint32_t>(key >> 32);

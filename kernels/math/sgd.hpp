@@ -11,7 +11,7 @@ struct SgdScalars {
   bool nesterov, has_momentum;
 };
 
-/// Step `step`, from 1, whose gradient is taken whole.
+/// The scalars of step `step`, from 1. Step 1 applies no dampening.
 WEFT_HOST_DEVICE inline SgdScalars sgd_scalars(double lr, double momentum, double dampening, double weight_decay,
                                                bool nesterov, long long step) {
   return {static_cast<float>(lr),

@@ -36,7 +36,7 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(address);
 }
 
-/// The file behind rank 0's descriptor, as the others see it.
+/// The path by which other ranks open the file behind rank 0's descriptor.
 std::string path_of(std::int64_t pid, std::int64_t fd) {
   char const* const folder = std::getenv(kFolder);
   return folder == nullptr ? fmt::format("/proc/{}/fd/{}", pid, fd) : fmt::format("{}/weft-perf-{}", folder, pid);
@@ -91,7 +91,7 @@ SharedArena::SharedArena(Meeting const& meeting, std::size_t bytes) : bytes_(byt
   meeting.broadcast(place);
   if (meeting.rank != 0) fd = open_segment(place[0], place[1]);
   data_ = map(fd, bytes);
-  meeting.barrier();  // everybody has opened it: the descriptor may go
+  meeting.barrier();  // all ranks have opened the file, so the descriptor can be closed
   if (meeting.rank == 0 && std::getenv(kFolder) != nullptr) unlink(path_of(place[0], place[1]).c_str());
   close(fd);
 }
@@ -107,12 +107,12 @@ Board::Board(Meeting const& meeting) : meeting_(meeting), rank_(meeting.rank), r
   late_ = Yielder::late_of(ranks_, cores);
 }
 
-/// That the ranks may run on, all together: each may be bound to its own, or all of them to one.
+/// How many processors the ranks may run on, all together: each rank may be bound to its own, or all of them to one.
 int Board::processors() {
   if (!arena_) return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t own;
   CPU_ZERO(&own);
-  auto const known = sched_getaffinity(0, sizeof own, &own) == 0;  // not of more processors than the set has
+  auto const known = sched_getaffinity(0, sizeof own, &own) == 0;  // fails with more processors than the set can hold
   std::vector<double> mine(CPU_SETSIZE);
   for (std::size_t cpu = 0; cpu < mine.size(); ++cpu) mine[cpu] = !known || CPU_ISSET(cpu, &own) ? 1 : 0;
   auto const any = combine(mine, Across::max);
@@ -161,7 +161,7 @@ std::vector<double> Board::gather(std::vector<double> const& mine) {
     meeting_.all_gather(mine, all);
     return all;
   }
-  barrier();  // everybody has read the values before these
+  barrier();  // all ranks have read the previous values
   std::copy(mine.begin(), mine.end(), values(rank_));
   barrier();
   for (int rank = 0; rank < ranks_; ++rank) {

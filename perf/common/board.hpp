@@ -12,12 +12,12 @@
 
 namespace weft::perf {
 
-/// Memory of this host's ranks that belongs to neither of the measured libraries: one mapping shared by all ranks.
-/// Where ranks are on several test hosts of one machine (perf/hosts_perf.py), WEFT_PERF_BOARD names a folder in which
-/// they can share it all the same.
+/// Memory that all ranks of this host share and that belongs to none of the measured libraries. If ranks are on several
+/// test hosts of one machine (perf/hosts_perf.py), WEFT_PERF_BOARD names a folder through which they can still share
+/// it.
 class SharedArena {
  public:
-  /// Collective: `bytes` zero-filled bytes mapped by every rank. Nothing is left behind, whichever rank dies.
+  /// Collective: `bytes` zero-filled bytes, mapped by every rank. No file is left behind, whichever rank dies.
   /// @throws Error{system|out_of_memory}
   SharedArena(Meeting const& meeting, std::size_t bytes);
   ~SharedArena();
@@ -32,26 +32,27 @@ class SharedArena {
   std::size_t bytes_ = 0;
 };
 
-/// How the ranks' times become one figure; the values are nccl-tests' -a.
+/// How the ranks' times become one figure. The values are those of nccl-tests' option -a.
 enum class Across { rank0 = 0, average = 1, min = 2, max = 3 };
 
-/// Start line and score board: a barrier and a maximum that cost the measured libraries nothing and warm none of their
-/// caches. With more ranks than processors waiting yields, otherwise it spins. Ranks of several hosts, which have no
-/// such memory, meet by the Meeting's own calls.
+/// Start line and score board of the ranks: a barrier and reductions of figures that cost the measured libraries
+/// nothing and warm none of their caches. Waiting spins, or yields if there are more ranks than processors. Ranks of
+/// several hosts, which share no memory, use the Meeting's own calls instead.
 class Board {
  public:
   explicit Board(Meeting const& meeting);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  /// More ranks than processors that they may run on.
+  /// Whether there are more ranks than processors that they may run on.
   [[nodiscard]] bool crowded() const noexcept { return crowded_; }
-  /// Whether ranks meet by flags in memory that they share.
+  /// Whether the ranks' barrier uses flags in shared memory.
   [[nodiscard]] bool has_flags() const noexcept { return arena_.has_value(); }
 
-  /// Returns once every rank has entered. @throws Error{timeout} that names one that does not come.
+  /// Returns once every rank has entered. @throws Error{timeout} naming a rank that does not come.
   void barrier();
-  /// Collective: the ranks' values, element by element, made one by `how`; equal sizes, the same result on every rank.
+  /// Collective: combines the ranks' values by `how`, element by element. Sizes must be equal; every rank gets the same
+  /// result.
   [[nodiscard]] std::vector<double> combine(std::vector<double> const& mine, Across how);
   [[nodiscard]] double combine(double mine, Across how) { return combine(std::vector<double>{mine}, how).front(); }
   [[nodiscard]] double max(double mine) { return combine(mine, Across::max); }
@@ -67,7 +68,7 @@ class Board {
   [[nodiscard]] int processors();
   void wait_for(int rank);
   void give_way();
-  /// Every rank's values, one rank's after the other's.
+  /// Every rank's values, in rank order.
   [[nodiscard]] std::vector<double> gather(std::vector<double> const& mine);
 
   Meeting meeting_;

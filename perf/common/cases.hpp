@@ -24,8 +24,8 @@ enum class Op {
   hypercube,
 };
 
-/// One operation as the framework sees it: sizes, operands, what must come out and the loads and stores it cannot
-/// avoid; nothing of any library. Stateless; counts are elements.
+/// One operation as the framework sees it, independent of any library: its sizes, operands, expected results, and the
+/// loads and stores that it cannot avoid. Stateless; counts are in elements.
 class Case {
  public:
   virtual ~Case() = default;
@@ -35,9 +35,9 @@ class Case {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual bool reduces() const { return false; }
   [[nodiscard]] virtual bool rooted() const { return false; }
-  /// Whether results of the in-place form can be checked: nccl-tests prints N/A for those that cannot.
+  /// Whether results of the in-place form can be checked; nccl-tests prints N/A if not.
   [[nodiscard]] virtual bool checks_in_place() const { return true; }
-  /// Whether it can be done by `ranks` ranks.
+  /// Whether `ranks` ranks can do it.
   [[nodiscard]] virtual bool supports(int ranks) const { return ranks > 0; }
 
   /// Counts for a message of about `elements` elements over `ranks` ranks.
@@ -48,17 +48,17 @@ class Case {
   /// `recv`.
   [[nodiscard]] virtual Operands operands(BufferView send, BufferView recv, Counts counts, Place place,
                                           bool in_place) const = 0;
-  /// nccl-tests' bus bandwidth over algorithm bandwidth.
+  /// The ratio of nccl-tests' bus bandwidth to its algorithm bandwidth.
   [[nodiscard]] virtual double bus_factor(int ranks) const = 0;
   /// Elements that count for the algorithm bandwidth.
   [[nodiscard]] virtual std::size_t algorithm_elements(Counts counts, int ranks) const;
 
-  /// Element `index` of this rank's output.
+  /// The expected element `index` of this rank's output.
   [[nodiscard]] virtual double expected(Reference const& reference, Place place, std::size_t index,
                                         Counts counts) const = 0;
 
-  /// This rank's unavoidable loads and stores, over f32 inputs and outputs of all ranks, which it can reach; `elements`
-  /// is max(counts.send, counts.recv). `streaming`: stores pass the caches by.
+  /// Makes this rank's unavoidable loads and stores, on the f32 inputs and outputs of all ranks, which it can access.
+  /// `elements` is max(counts.send, counts.recv). `streaming`: stores bypass the caches.
   virtual void touch(std::vector<float*> const& sends, std::vector<float*> const& recvs, std::size_t elements,
                      Place place, bool streaming) const = 0;
 };

@@ -1,4 +1,4 @@
-// all_gather, broadcast, all_to_all, gather, scatter: what moves data and reduces nothing.
+// all_gather, broadcast, all_to_all, gather, scatter: operations that move data without reducing.
 #include "common/cases.hpp"
 #include "common/traffic.hpp"
 
@@ -36,8 +36,8 @@ class AllGather final : public Case {
   }
 };
 
-/// Out of place the root broadcasts its send buffer and the others receive in their receive buffers: the root's own
-/// receive buffer plays no part.
+/// Out of place, the root broadcasts its send buffer and the other ranks receive into their receive buffers. The root's
+/// receive buffer is not used.
 class Broadcast final : public Case {
  public:
   [[nodiscard]] Op op() const override { return Op::broadcast; }

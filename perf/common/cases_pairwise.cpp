@@ -1,12 +1,13 @@
-// sendrecv, hypercube: what is made of messages between two ranks.
+// sendrecv, hypercube: operations made of messages between two ranks.
 #include "common/cases.hpp"
 #include "common/traffic.hpp"
 
 namespace weft::perf {
 namespace {
 
-/// Every rank sends to the next one and receives from the one before. A send buffer that is also the receive buffer has
-/// no defined result, so the "in place" form sends from behind what it receives, and its result is not checked.
+/// Every rank sends to the next rank and receives from the previous one. If the send buffer were the receive buffer,
+/// the result would be undefined. So the "in place" form sends from memory behind what it receives, and its result is
+/// not checked.
 class SendRecv final : public Case {
  public:
   [[nodiscard]] Op op() const override { return Op::send_recv; }

@@ -14,15 +14,16 @@ class App;
 
 namespace weft::perf {
 
-/// The least and the most that a number may be; without: anything from 0 on.
+/// The smallest and the largest value that a number may have; by default anything from 0 on.
 struct Range {
   double least = 0;
   double most = std::numeric_limits<double>::infinity();
 };
 
-/// What a program takes on its command line, --help and --version among it. Programs that measure leave CLI11 to this
-/// one: its templates take longer to compile than they do.
-/// `names` are CLI11's ("-t,--ranks"); what a value holds before is its default, and stays where the option is missing.
+/// A program's command line, including --help and --version. Benchmarks use CLI11 only through this class, because its
+/// templates take longer to compile than the benchmarks themselves.
+/// `names` are in CLI11's form ("-t,--ranks"). A value's contents before parsing are its default, which stays if the
+/// option is not given.
 class CommandLine {
  public:
   CommandLine(std::string name, std::string const& about);
@@ -34,7 +35,7 @@ class CommandLine {
   void add(std::string const& names, std::size_t& value, std::string const& help, Range range = {});
   void add(std::string const& names, std::optional<std::size_t>& value, std::string const& help);
   void add(std::string const& names, double& value, std::string const& help, Range range = {});
-  /// One or several, between commas or blanks.
+  /// One or several values, separated by commas or blanks.
   void add(std::string const& names, std::vector<std::size_t>& values, std::string const& help);
   void add(std::string const& names, std::vector<double>& values, std::string const& help);
   /// One of `choices`, if there are any.
@@ -42,13 +43,13 @@ class CommandLine {
            std::initializer_list<char const*> choices = {});
   /// 0 or 1.
   void add_choice(std::string const& names, bool& value, std::string const& help);
-  /// True where it is there.
+  /// A flag: true if it is given.
   void add_flag(std::string const& names, bool& value, std::string const& help);
-  /// K, M and G may follow (2^10, …).
+  /// A size, which may end in K, M or G (2^10, …).
   void add_bytes(std::string const& names, std::size_t& value, std::string const& help);
   void add_bytes(std::string const& names, std::vector<std::size_t>& values, std::string const& help);
 
-  /// The exit code of a program that is to end: 0 once it has said what was asked for, 2 where it was called badly.
+  /// Parses. Returns an exit code if the program is to end: 0 after --help or --version, 2 after a bad argument.
   [[nodiscard]] std::optional<int> parse(int argc, char const* const* argv);
 
  private:

@@ -20,8 +20,8 @@ struct RankPlace {
 /// Collective: every rank's place on the CPUs of its host, in rank order.
 [[nodiscard]] std::vector<RankPlace> rank_places(Communicator& communicator);
 
-/// nccl-tests' opening lines: the program, the options, the devices (here: ranks and the CPUs they run on); then notes
-/// on options that mean nothing here and on what Weft adds.
+/// nccl-tests' opening lines: the program, the options, and the devices (here: ranks and the CPUs they run on); then
+/// notes on options that have no effect here and on what Weft adds.
 [[nodiscard]] std::string head_text(Case const& what, Options const& options, std::vector<RankPlace> const& places);
 
 /// The processor's name.

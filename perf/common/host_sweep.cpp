@@ -33,6 +33,8 @@ std::string HostSweep::means() const {
   if (options_.limit)
     text += fmt::format("# Geometric mean of time over limit: {:.2f}\n", geometric_mean(limit_ratios_));
   if (peer_ == nullptr) return text;
+  if (peer_lacks_some_) text += "# mpi n/a: MPI has no such data type, or no such reduction of it\n";
+  if (call_ratios_.empty()) return text;
   text += fmt::format("# Geometric mean of mpi over weft: call {:.2f}\n", geometric_mean(call_ratios_));
   if (options_.cost)
     text += fmt::format("# Geometric mean of mpi over weft: cost {:.2f}\n", geometric_mean(cost_ratios_));
@@ -76,22 +78,28 @@ Side HostSweep::weft_side(Counts counts, Choice const& choice, bool in_place) {
           calls};
 }
 
-Side HostSweep::peer_side(Counts counts, Choice const& choice) {
+std::optional<Side> HostSweep::peer_side(Counts counts, Choice const& choice) {
   auto const on = operands(peers_, counts, choice, false);
+  auto const call = peer_->call(case_, on, choice.op, place(choice.root));
+  if (!call) return std::nullopt;
   int const calls = options_.aggregate;
-  return {"mpi", on,
-          [calls, one = peer_->call(case_, on, choice.op, place(choice.root))] {
-            for (int i = 0; i < calls; ++i) one();
-          },
-          calls};
+  return Side{"mpi", on,
+              [calls, call] {
+                for (int i = 0; i < calls; ++i) call();
+              },
+              calls};
 }
 
 SizeRounds HostSweep::sides_of(std::size_t bytes, Choice const& choice, Entry& entry) {
   entry.counts = case_.counts(bytes / size_of(choice.dtype), board_.ranks());
   std::vector<Side> sides{weft_side(entry.counts, choice, false)};
   if (peer_ != nullptr) {
-    entry.peer = sides.size();
-    sides.push_back(peer_side(entry.counts, choice));
+    if (auto side = peer_side(entry.counts, choice)) {
+      entry.peer = sides.size();
+      sides.push_back(std::move(*side));
+    } else {
+      peer_lacks_some_ = true;
+    }
   }
   if (options_.in_place) {
     entry.in_place = sides.size();
@@ -124,6 +132,7 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Quiet 
   auto const figures = rounds.figures(entry.out_of_place, quiet);
   Detail detail;
   detail.call = figures.call;
+  detail.iterations = entry.iterations;
   detail.canary = rounds.worst_canary(quiet);
   detail.least_canary = rounds.least_canary(quiet);
   detail.rounds_kept = rounds.kept(quiet);
@@ -140,9 +149,13 @@ Detail HostSweep::detail_of(SizeRounds const& rounds, Entry const& entry, Quiet 
   if (entry.peer) {
     auto const peer = rounds.figures(*entry.peer, quiet);
     detail.peer_call = peer.call;
+    detail.peer_call_base = peer.call_base;
     call_ratios_.push_back(ratio(peer.call, detail.call));
-    if (options_.loop.cost) detail.peer_cost = peer.cost;
-    if (options_.loop.cost) cost_ratios_.push_back(ratio(peer.cost, figures.cost));
+    if (options_.loop.cost) {
+      detail.peer_cost = peer.cost;
+      detail.peer_cost_base = peer.cost_base;
+      cost_ratios_.push_back(ratio(peer.cost, figures.cost));
+    }
   }
   if (overlap_) detail.overlap = overlap_of(rounds.sides()[entry.out_of_place], choice, rounds.bytes());
   return detail;
@@ -163,6 +176,7 @@ void HostSweep::run_choice(Choice const& choice) {
   std::vector<Entry> entries;
   for (auto const bytes : options_.sizes()) {
     rounds.push_back(sides_of(bytes, choice, entries.emplace_back()));
+    entries.back().iterations = watch.iterations(rounds.back().bytes());
     if (options_.warmup > 0) rounds.back().warm_up(watch, options_.warmup);
   }
   auto const quiet = run_rounds(rounds, watch, options_.rounds);

@@ -14,16 +14,17 @@
 
 namespace weft::perf {
 
-/// A Sweep on memory of the host; `--compare mpi` makes MPI's own calls in the same rounds.
+/// A Sweep on host memory. With `--compare mpi` it also makes MPI's own calls, in the same rounds.
 class HostSweep final : public Sweep {
  public:
-  /// Collective. `peer`: null when nothing is compared; like the others it must outlive the sweep.
+  /// Collective. `peer` is null if nothing is compared. All arguments must outlive the sweep.
   HostSweep(Case const& what, Options const& options, MpiPeer const* peer, Communicator& communicator);
 
  private:
   /// What is measured at one size: indices of sides.
   struct Entry {
     Counts counts;
+    int iterations = 0;  // of each timed loop
     std::size_t out_of_place = 0;
     std::optional<std::size_t> in_place;
     std::optional<std::size_t> peer;
@@ -38,7 +39,8 @@ class HostSweep final : public Sweep {
   [[nodiscard]] Memory allocate_memory(std::size_t elements, DataType dtype, bool symmetric);
   [[nodiscard]] std::function<void()> weft_call(Operands const& on, Choice const& choice);
   [[nodiscard]] Side weft_side(Counts counts, Choice const& choice, bool in_place);
-  [[nodiscard]] Side peer_side(Counts counts, Choice const& choice);
+  /// MPI's side; none if MPI does not have the call.
+  [[nodiscard]] std::optional<Side> peer_side(Counts counts, Choice const& choice);
   [[nodiscard]] SizeRounds sides_of(std::size_t bytes, Choice const& choice, Entry& entry);
 
   [[nodiscard]] Timing side_timing(SizeRounds const& rounds, std::size_t side, Entry const& entry, Quiet const& quiet,
@@ -49,6 +51,7 @@ class HostSweep final : public Sweep {
   void finish_line(SizeRounds const& rounds, Entry const& entry, Quiet const& quiet, Choice const& choice);
 
   MpiPeer const* peer_;
+  bool peer_lacks_some_ = false;
   Memory own_;
   Memory peers_;
   std::optional<PhysicalLimit> limit_;

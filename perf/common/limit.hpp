@@ -8,11 +8,11 @@
 
 namespace weft::perf {
 
-/// The least an operation can take on this machine: its loads and stores by all ranks at once on memory they share,
-/// freshly written by its owner, with nothing to wait for. Never less than one exchange of flags.
+/// The least time that an operation can take on this machine: the time of its loads and stores, made by all ranks at
+/// once on shared memory that its owners have just written, without any waiting. Never less than one exchange of flags.
 class PhysicalLimit {
  public:
-  /// Collective. For messages up to `max_bytes` per rank.
+  /// Collective. For messages of up to `max_bytes` per rank.
   PhysicalLimit(Meeting const& meeting, Board& board, Case const& what, std::size_t max_bytes);
 
   /// Collective: seconds for a message of `bytes`, slowest rank, best of the iterations.

@@ -18,11 +18,14 @@ double seconds_since(Clock::time_point start) {
 }
 
 constexpr std::size_t kCopyBytes = 1 << 20;
-/// Calls of a loop over little: fewer are not timed well. Whoever asks for more gets those, not a multiple of them.
+/// The fewest calls of a loop over small messages, because fewer cannot be timed well. If the user asks for more, the
+/// loop makes as many as asked for, not a multiple.
 constexpr int kFewest = 1000;
+/// The most calls that are timed one by one.
+constexpr int kMostTimed = 4096;
 
-/// About 20 µs of independent additions. In registers, and aligned alike in every program: whatever else decides how
-/// long they take would tell programs apart, not minutes.
+/// About 20 µs of independent additions, in registers and with the same alignment in every program. Otherwise the time
+/// would depend on the program, not only on how busy the machine is at the moment.
 [[gnu::noinline, gnu::aligned(64)]] void add_much() {
   constexpr int kTurns = 50'000;
   std::uint64_t first = 0;
@@ -81,8 +84,13 @@ double Stopwatch::best_loop(Side const& side, Effort effort, Body body) {
   return best;
 }
 
+int Stopwatch::iterations(std::size_t bytes) const noexcept {
+  int const wanted = effort(bytes).iterations;
+  return bytes <= kBatchedBytes ? wanted : std::min(wanted, kMostTimed);
+}
+
 double Stopwatch::timed_calls(Side const& side, int iterations) {
-  std::vector<double> took(static_cast<std::size_t>(std::min(iterations, 4096)));
+  std::vector<double> took(static_cast<std::size_t>(iterations));
   for (auto& seconds : took) {
     if (settings_.touch) pattern_.write(side.on.send, ++turn_);
     board_.barrier();
@@ -101,7 +109,7 @@ Sample Stopwatch::measure(Side const& side, std::size_t bytes) {
     sample.call_loop = best_loop(side, how, Body::write_barrier_call_read);
     sample.call_base = best_loop(side, how, Body::write_barrier_read);
   } else {
-    sample.call_loop = timed_calls(side, how.iterations);
+    sample.call_loop = timed_calls(side, iterations(bytes));
   }
   if (!settings_.cost) return sample;
   sample.cost_loop = best_loop(side, how, Body::write_call_read);

@@ -21,7 +21,7 @@ struct Side {
 
 /// How a side is timed.
 struct LoopSettings {
-  int iterations = 20;          ///< as -n, the number from 128 KB to 1 MB; scaled by the message's size
+  int iterations = 20;          ///< option -n: the number for 128 KB to 1 MB; scaled for other message sizes
   bool touch = true;            ///< write all input before a call and read all output after it
   bool cost = true;             ///< also time the whole write–call–read loop
   Across across = Across::max;  ///< which rank's time counts
@@ -39,10 +39,10 @@ struct Sample {
 struct Canary {
   double copy = 0;     ///< seconds for a memcpy of 1 MiB by every rank at once
   double barrier = 0;  ///< seconds for one exchange of flags
-  double work = 0;     ///< seconds for additions, as many at once as a core does: longer where it does others' as well
+  double work = 0;     ///< seconds for additions that fill a core: longer if the core also works for others
 };
 
-/// How long canaries are wanted to take, in seconds.
+/// How long canaries should take, in seconds.
 struct WantedCanary {
   std::optional<double> barrier{};
   std::optional<double> work{};
@@ -57,8 +57,11 @@ class Stopwatch {
 
   void warm_up(Side const& side, int iterations);
   [[nodiscard]] Sample measure(Side const& side, std::size_t bytes);
+  /// How many calls measure() makes in each of its loops.
+  [[nodiscard]] int iterations(std::size_t bytes) const noexcept;
   [[nodiscard]] Canary canary();
-  /// Makes canaries until they are as wanted, `within` times, for up to about `patience` seconds; how long it did.
+  /// Makes canaries until they are as wanted, within a factor of `within`, for up to about `patience` seconds. Returns
+  /// how long that took.
   double await(WantedCanary const& wanted, double within, double patience);
   /// Whether ranks take turns on the cores.
   [[nodiscard]] bool crowded() const noexcept { return board_.crowded(); }
@@ -68,7 +71,7 @@ class Stopwatch {
 
  private:
   enum class Body { write_read, write_barrier_read, write_call_read, write_barrier_call_read };
-  /// How often a loop turns and how often it is repeated.
+  /// How many iterations a loop has and how often the loop is repeated.
   struct Effort {
     int iterations;
     int batches;

@@ -6,7 +6,7 @@
 
 namespace weft::perf {
 
-/// The upper one of two in the middle; 0 of nothing.
+/// The median; of two middle values the upper one. 0 if there are no values.
 [[nodiscard]] inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   auto const middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -7,8 +7,8 @@
 
 namespace weft::perf {
 
-/// The linked MPI as the library to compare with, initialised as its best configuration would be: single-threaded.
-/// Create it before weft::launch(), which then finds MPI initialised; its destructor finalises.
+/// The linked MPI as the library to compare with. It is initialised single-threaded, which is its fastest
+/// configuration. Create it before weft::launch(), which then finds MPI initialised; its destructor finalises MPI.
 class MpiPeer {
  public:
   /// @throws Error{unsupported} without MPI in this build; Error{invalid_argument} when not started by mpirun.
@@ -17,8 +17,7 @@ class MpiPeer {
   MpiPeer(MpiPeer const&) = delete;
   MpiPeer& operator=(MpiPeer const&) = delete;
 
-  /// The call on `on` that does what `what` does. @throws Error{unsupported} for a type or reduction MPI has no name
-  /// for.
+  /// MPI's call that does operation `what` on `on`; empty for a type or reduction that MPI does not have.
   [[nodiscard]] std::function<void()> call(Case const& what, Operands const& on, ReduceOp op, Place place) const;
   [[nodiscard]] static std::function<void()> barrier();
 };

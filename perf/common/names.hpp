@@ -8,16 +8,16 @@
 
 namespace weft::perf {
 
-/// nccl-tests' name of a data type: "float", "half", "int8", …; Weft's own where nccl-tests has none.
+/// nccl-tests' name of a data type: "float", "half", "int8", …; Weft's own name if nccl-tests has none.
 [[nodiscard]] std::string nccl_name(DataType dtype);
-/// What nccl-tests calls an operator.
+/// nccl-tests' name of an operator.
 [[nodiscard]] std::string nccl_name(ReduceOp op);
 
-/// What -d and -o take.
+/// What options -d and -o accept.
 [[nodiscard]] std::vector<DataType> known_types();
 [[nodiscard]] std::vector<ReduceOp> known_ops();
 
-/// What -d all and -o all measure: nccl-tests' types and reductions, in its order.
+/// What `-d all` and `-o all` measure: nccl-tests' types and reductions, in its order.
 [[nodiscard]] std::vector<DataType> const& all_types();
 [[nodiscard]] std::vector<ReduceOp> const& all_ops();
 

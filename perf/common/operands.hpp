@@ -10,7 +10,7 @@ namespace weft::perf {
 struct Counts {
   std::size_t send = 0;
   std::size_t recv = 0;
-  std::size_t parameter = 0;  ///< what the call's `count` argument is, nccl-tests' count column
+  std::size_t parameter = 0;  ///< the call's `count` argument, as in nccl-tests' count column
 };
 
 /// The views of one call on one rank: all it writes before the call, and all it reads after it. A rank that passes or

@@ -40,7 +40,7 @@ struct Texts {
   int timeout_seconds = 0;
 };
 
-/// Options of nccl-tests that have nothing to act on here.
+/// Options of nccl-tests that have no effect here.
 struct Inapplicable {
   char const* names;
   char const* value;
@@ -80,7 +80,7 @@ std::string names_of(std::vector<Value> const& values) {
   return names;
 }
 
-/// What is taken, but not meant by `all`.
+/// Values that are accepted, but that `all` does not include.
 template <typename Value>
 std::vector<Value> beyond(std::vector<Value> const& known, std::vector<Value> const& all) {
   std::vector<Value> others;
@@ -112,18 +112,19 @@ std::vector<ReduceOp> ops_of(std::string const& text) {
   refuse(fmt::format("-o: '{}' is no reduction ({}all)", text, names_of(known_ops())));
 }
 
+/// The number of ranks is not known yet; Sweep refuses a root that does not exist.
 std::vector<int> roots_of(std::string const& text) {
   if (text == "all" || text == "-1") return {};
   int root = 0;
   auto const* const end = text.data() + text.size();
   auto const [stopped, error] = std::from_chars(text.data(), end, root);
-  if (error != std::errc{} || stopped != end || root < 0 || root >= kMostLocalRanks) {
+  if (error != std::errc{} || stopped != end || root < 0) {
     refuse(fmt::format("-r: '{}' is no rank (a number, or all)", text));
   }
   return {root};
 }
 
-/// nccl-tests' own variable; unlike there, what is no bandwidth is refused instead of taken for 0.
+/// nccl-tests' own variable. Unlike nccl-tests, this refuses a value that is no bandwidth, instead of taking it as 0.
 std::optional<double> min_bandwidth() {
   char const* const value = std::getenv("NCCL_TESTS_MIN_BW");
   if (value == nullptr) return std::nullopt;
@@ -142,7 +143,7 @@ void add_number(CLI::App& app, char const* names, T& value, int low, int high, c
   app.add_option(names, value, text)->check(CLI::Range(low, high))->capture_default_str();
 }
 
-/// 0 or 1, and nothing else that CLI11 takes for a bool.
+/// A switch that accepts 0 or 1 only, not the other words that CLI11 accepts for a bool.
 CLI::Option* add_switch(CLI::App& app, char const* names, bool& value, char const* text) {
   return app.add_option(names, value, text)->check(CLI::IsMember({"0", "1"}));
 }
@@ -170,7 +171,7 @@ void add_measurement(CLI::App& app, Options& options, Texts& texts) {
   add_number(app, "-c,--check", options.checks, 0, 100000, "calls per line whose results are checked; 0: none");
   app.add_option("-d,--datatype", texts.dtype, describe_choice("data type", known_types(), all_types()))
       ->capture_default_str();
-  // nccl-tests takes these everywhere, whether the operation has a use for them or not.
+  // nccl-tests accepts these for every operation, whether it uses them or not.
   app.add_option("-o,--op", texts.op, describe_choice("reduction", known_ops(), all_ops()))->capture_default_str();
   app.add_option("-r,--root", texts.root, "root of rooted operations, or all")->capture_default_str();
   add_number(app, "-z,--blocking", options.blocking, 0, 2, "calls block in any case; 1: a barrier after each of them");
@@ -264,7 +265,7 @@ void check_ranks(Case const& what, Options const& options) {
   if (!what.supports(ranks)) refuse(fmt::format("{} needs a power of 2 ranks, not {}", what.name(), ranks));
 }
 
-/// What is about host memory means nothing on a GPU, and the other way round.
+/// Handles options for host memory, which have no effect on a GPU, and the reverse.
 void check_device(CLI::App const& app, Options const& options) {
   if (options.device == DeviceType::cpu) {
     if (options.compare_nccl) refuse("--compare nccl: NCCL moves memory of GPUs; add --device cuda");
@@ -309,7 +310,7 @@ void finish(CLI::App const& app, Case const& what, Options& options, Texts const
   if (texts.timeout_seconds > 0) options.timeout = std::chrono::seconds(texts.timeout_seconds);
   if (!texts.link.empty()) options.link = EmulatedLink::parse(texts.link);
   options.min_bus_gbps = min_bandwidth();
-  static_cast<void>(wanted_canary());  // what it refuses, before anything is measured
+  static_cast<void>(wanted_canary());  // throws for a bad variable now, before anything is measured
   check_sizes(options);
   check_combination(what, options);
   check_ranks(what, options);
@@ -364,7 +365,7 @@ ParsedOptions parse_options(Case const& what, int argc, char const* const* argv)
     note_inapplicable(app, options);
   } catch (CLI::Success const& done) {
     parsed.exit_code = tool_output::exit_code(program.c_str(), app.exit(done));
-  } catch (CLI::ExtrasError const&) {  // whose text names the last argument first
+  } catch (CLI::ExtrasError const&) {  // its own text names the last argument first
     report_failure(fmt::format("{}: not known: {}\n{}", program, fmt::join(app.remaining(), " "), app.help()));
     parsed.exit_code = 2;
   } catch (CLI::Error const& error) {

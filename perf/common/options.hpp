@@ -16,19 +16,19 @@ enum class MemoryKind { symmetric, private_memory };
 
 [[nodiscard]] std::string to_string(MemoryKind kind);
 
-/// nccl-tests' command line, and what Weft adds to it.
+/// The options of nccl-tests' command line, and those that Weft adds.
 struct Options {
   std::size_t min_bytes = 32 << 20;
   std::size_t max_bytes = 32 << 20;
   std::size_t step_bytes = 1 << 20;
   std::size_t step_factor = 1;  ///< 1: steps of step_bytes
-  int threads = 1;              ///< -t, and …
-  int gpus = 1;                 ///< … -g: their product is the number of local ranks
+  int threads = 1;              ///< -t
+  int gpus = 1;                 ///< -g; the number of local ranks is threads · gpus
   int warmup = 5;
   int aggregate = 1;
-  int cycles = 1;    ///< times the whole table is measured; 0: without end
-  int checks = 1;    ///< calls whose results are checked, per line
-  int unalign = 0;   ///< buffers begin at this element
+  int cycles = 1;    ///< how often the whole table is measured; 0: endlessly
+  int checks = 1;    ///< number of calls per line whose results are checked
+  int unalign = 0;   ///< the element at which buffers begin
   int blocking = 0;  ///< 1: a barrier after every call
   bool timestamps = false;
   bool cpu_time = false;
@@ -55,9 +55,9 @@ struct Options {
   std::string label;  ///< goes into every JSON line and -J's configuration
   std::optional<EmulatedLink> link;
 
-  std::optional<double> min_bus_gbps;  ///< NCCL_TESTS_MIN_BW: the average that is asked for
+  std::optional<double> min_bus_gbps;  ///< NCCL_TESTS_MIN_BW: the average that must be reached
 
-  std::vector<std::string> notes;      ///< one line for each option given that means nothing here
+  std::vector<std::string> notes;      ///< one line for each given option that has no effect here
   std::vector<std::string> arguments;  ///< the command line as given
 
   [[nodiscard]] int ranks() const noexcept { return threads * gpus; }
@@ -65,8 +65,8 @@ struct Options {
   [[nodiscard]] std::vector<std::size_t> sizes() const;
 };
 
-/// What parsing decided: run, or leave with an exit code (0 after --help, 2 after a bad argument; the reason has been
-/// printed).
+/// The result of parsing: run, or exit with a code (0 after --help; 2 after a bad argument, the reason for which has
+/// been printed).
 struct ParsedOptions {
   Options options;
   std::optional<int> exit_code;

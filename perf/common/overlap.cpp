@@ -22,7 +22,7 @@ void keep_in_register(double& value) noexcept {
 
 OverlapMeter::OverlapMeter(Board& board) : board_(board), stream_(Stream::cpu({"weft-perf", {}})) {}
 
-// A chain of multiplications that stays in registers: it takes cycles from nobody but its own core.
+// A chain of multiplications in registers, which uses only its own core.
 void OverlapMeter::compute(std::size_t turns) {
   double value = state_;
   for (std::size_t i = 0; i < turns; ++i) {

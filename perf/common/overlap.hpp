@@ -8,14 +8,14 @@
 
 namespace weft::perf {
 
-/// How much of an asynchronous operation's time computation on the caller's thread hides, as OSU's benchmarks of
-/// non-blocking collectives define it: max(0, 100 - (overall - compute) / communication * 100).
+/// Measures how much of an asynchronous operation's time is hidden by computation on the caller's thread, as OSU's
+/// benchmarks of non-blocking collectives define it: max(0, 100 - (overall - compute) / communication * 100).
 class OverlapMeter {
  public:
   explicit OverlapMeter(Board& board);
 
-  /// Collective. `start` enqueues the operation on the stream it is given. The computation is made to last as long as
-  /// the operation alone. Percent, by the slowest rank's times; best of `rounds`.
+  /// Collective. `start` enqueues the operation on the given stream. The computation lasts as long as the operation
+  /// takes alone. Returns percent, from the slowest rank's times; the best of `rounds`.
   [[nodiscard]] double measure(std::function<Work(Stream const&)> const& start, int iterations, int rounds);
 
  private:

@@ -11,7 +11,7 @@
 
 namespace weft::perf {
 
-/// Bytes of "4K", and as nccl-tests reads them, of "0.5K" and "1e3"; none of what is no size.
+/// The bytes that a text such as "4K" means; like nccl-tests it also reads "0.5K" and "1e3". None if it is not a size.
 [[nodiscard]] inline std::optional<std::size_t> parse_size(std::string const& text) {
   if (auto const whole = parse_bytes(text)) return whole;
   char* end = nullptr;

@@ -19,7 +19,7 @@ T get(void const* source) {
   return value;
 }
 
-/// Inputs have no imaginary part, so an output that has one is no number that could be expected.
+/// Inputs have no imaginary part, so an output with one is wrong and does not become a number that could be expected.
 template <typename T>
 double real_part(std::complex<T> value) {
   return value.imag() == 0 ? value.real() : std::numeric_limits<double>::quiet_NaN();
@@ -89,7 +89,7 @@ void Pattern::write(BufferView buffer, std::uint64_t iteration) const noexcept {
   std::size_t at = 0;
   for (; at + kBlock <= bytes; at += kBlock) std::memcpy(target + at, block, kBlock);
   if (at < bytes) std::memcpy(target + at, block, bytes - at);
-  // The stores happen even where the compiler sees nobody load them.
+  // Keeps the stores even if the compiler sees no load of them.
   asm volatile("" : : "r"(target) : "memory");
 }
 

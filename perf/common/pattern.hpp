@@ -8,7 +8,7 @@
 
 namespace weft::perf {
 
-/// What the application does around a call: write all of its input, read all of its output.
+/// What an application does around a call: write all of the call's input and read all of its output.
 ///
 /// The values differ from iteration to iteration and from rank to rank, are small whole numbers of the data type (no
 /// denormals, no overflow), and are written with plain stores, 64 bytes at a time, as a backward pass would leave them.
@@ -24,10 +24,10 @@ class Pattern {
   alignas(kBlock) std::array<std::array<std::byte, kBlock>, kBlocks> blocks_{};
 };
 
-/// Loads every byte of `buffer` and folds them; the compiler cannot leave it out.
+/// Loads every byte of `buffer` and combines them, so that the compiler cannot leave the loads out.
 void read_all(ConstBufferView buffer) noexcept;
 
-/// Stores `value` as one element of `dtype` at `target`, and back.
+/// encode() stores `value` as one element of `dtype` at `target`; decode() reads it back.
 void encode(DataType dtype, double value, void* target);
 [[nodiscard]] double decode(DataType dtype, void const* source);
 

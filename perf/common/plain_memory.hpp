@@ -6,8 +6,9 @@
 
 namespace weft::perf {
 
-/// Zeros in memory as programs have it: from the allocator, in pages of the system's choice. Buffer::host() asks for
-/// huge pages, which the kernel copies between processes up to twice as fast; few programs do that.
+/// A zero-filled buffer in memory as ordinary programs have it: from the allocator, with pages of the system's choice.
+/// Buffer::host() would ask for huge pages, which few programs do, and which the kernel copies between processes up to
+/// twice as fast.
 /// @throws Error{out_of_memory}
 [[nodiscard]] Buffer plain_buffer(std::size_t count, DataType dtype);
 

@@ -16,8 +16,8 @@
 namespace weft::perf {
 namespace {
 
-/// The options of a rank that mpirun or torchrun started: -t and -g started none, so what is told of them has to
-/// multiply to the one rank that each process is, as readers of nccl-tests' table count.
+/// The options of a rank that mpirun or torchrun started. Here -t and -g started no ranks, so the reported values must
+/// multiply to 1, the one rank of each process: readers of nccl-tests' table count ranks this way.
 Options started_elsewhere(Options options, int ranks) {
   if (options.ranks() == 1) return options;
   options.threads = options.gpus = 1;
@@ -53,7 +53,7 @@ int run_program(Op what, int argc, char const* const* argv) {
     launch_options.communicator.emulated_link = options.link;
     auto const caller = getpid();
     return launch(launch_options, [&](Communicator& communicator) {
-      bool const forked = getpid() != caller;  // which launch() does only where there is no launcher
+      bool const forked = getpid() != caller;  // launch() forks only if no launcher has started this process
       auto const code = run_rank(*tested, forked ? options : started_elsewhere(options, communicator.size()),
                                  peer.get(), communicator);
       return tool_output::exit_code((tested->name() + "_perf").c_str(), code);

@@ -9,7 +9,7 @@
 namespace weft::perf {
 namespace {
 
-/// Rounding of one average, relative.
+/// The relative rounding error of an average.
 double tolerance(DataType dtype) {
   switch (dtype) {
     case DataType::f8e4m3: return 1.0 / 8;
@@ -45,7 +45,7 @@ double combine(ReduceOp op, double a, double b) {
   }
 }
 
-/// Results that only a single rank can give differently from what went in.
+/// The result for a combined value: with a single rank, too, it may differ from the input.
 double finished(ReduceOp op, DataType dtype, double value, int ranks) {
   if (dtype == DataType::boolean) return value != 0 ? 1 : 0;
   if (op == ReduceOp::avg) value /= ranks;
@@ -53,7 +53,7 @@ double finished(ReduceOp op, DataType dtype, double value, int ranks) {
   return rounds(dtype) ? value : std::trunc(value);
 }
 
-/// Whole numbers up to this one are all exact.
+/// The type holds all whole numbers up to this one exactly.
 std::size_t most_exact(DataType dtype) {
   switch (dtype) {
     case DataType::f8e5m2: return 8;
@@ -74,40 +74,77 @@ std::size_t most_scale(ReduceOp op) {
   return op == ReduceOp::premul_sum ? 2 : 1;
 }
 
-constexpr std::size_t kPeriod = 16;  // of the boolean pattern; a multiple of every other but the ranks'
+/// Reductions whose result stops changing after a few values, or is truncated to the same: with independent values on
+/// many ranks, all results would be equal.
+bool absorbs(DataType dtype, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::min:
+    case ReduceOp::max:
+    case ReduceOp::land:
+    case ReduceOp::lor:
+    case ReduceOp::band:
+    case ReduceOp::bor: return true;
+    case ReduceOp::lxor:
+    case ReduceOp::bxor: return false;
+    case ReduceOp::avg: return !rounds(dtype);
+    default: return dtype == DataType::boolean;
+  }
+}
+
+// Keys of what is drawn for a row besides the ranks' own values.
+constexpr std::uint64_t kOthers = 1ULL << 32U;
+constexpr std::uint64_t kWho = 2ULL << 32U;
+constexpr std::uint64_t kHowMany = 3ULL << 32U;
+/// Chosen so that the first four elements of the first four ranks all differ: the smallest messages have no more.
+constexpr std::uint64_t kSeed = 0x95a0000095aU;
+
+/// A number from 0 to bound - 1.
+std::size_t drawn(std::size_t row, std::uint64_t what, std::size_t bound) {
+  auto const bits = scrambled((what << 11U) + row + kSeed) >> 32U;
+  return static_cast<std::size_t>((bits * bound) >> 32U);
+}
 
 }  // namespace
 
 Reference::Reference(DataType dtype, ReduceOp op, int ranks, std::size_t repetition)
     : dtype_(dtype),
       op_(op),
-      ranks_(ranks),
-      repetition_(repetition),
-      values_(adds(op) ? std::clamp<std::size_t>(
-                             most_exact(dtype) / static_cast<std::size_t>(ranks) / most_scale(op) + 1, 1, 8)
-                       : 8) {
-  reduced_.resize(kPeriod * values_ * static_cast<std::size_t>(ranks));
-  for (std::size_t index = 0; index < reduced_.size(); ++index) {
-    auto const scaled = [&](int rank) {
-      return contribution(rank, index) * (op == ReduceOp::premul_sum ? mulsum_scale(rank) : 1);
+      ranks_(static_cast<std::size_t>(ranks)),
+      first_(repetition * kFarApart),
+      most_(most_exact(dtype) / most_scale(op)),
+      values_(dtype == DataType::boolean ? 2
+              : adds(op)                 ? std::clamp<std::size_t>(most_ / ranks_ + 1, 1, 8)
+                                         : 8),
+      contributions_(kRows * ranks_),
+      reduced_(kRows) {
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    for (std::size_t row = 0; row < kRows; ++row) {
+      contributions_[rank * kRows + row] = static_cast<std::uint8_t>(drawn_for(rank, row));
+    }
+  }
+  for (std::size_t row = 0; row < kRows; ++row) {
+    auto const scaled = [&](std::size_t rank) {
+      double const value = contributions_[rank * kRows + row];
+      return op == ReduceOp::premul_sum ? value * mulsum_scale(static_cast<int>(rank)) : value;
     };
     double value = scaled(0);
-    for (int rank = 1; rank < ranks; ++rank) value = combine(op, value, scaled(rank));
-    reduced_[index] = finished(op, dtype, value, ranks);
+    for (std::size_t rank = 1; rank < ranks_; ++rank) value = combine(op, value, scaled(rank));
+    reduced_[row] = finished(op, dtype, value, ranks);
   }
 }
 
-double Reference::contribution(int rank, std::size_t index) const noexcept {
-  auto const r = static_cast<std::size_t>(rank);
-  auto const ranks = static_cast<std::size_t>(ranks_);
-  auto const at = index + repetition_;
-  if (dtype_ == DataType::boolean) return static_cast<double>((at >> (r % 4)) & 1U);
-  // One factor of two per element, from a rank that changes with it: no product overflows and none hides a missing
-  // rank.
-  if (op_ == ReduceOp::prod) return at % ranks == r ? 2 : 1;
-  // More ranks than the type can count: as many ones as it can.
-  if (values_ < 2) return (at + r) % ranks < most_exact(dtype_) / most_scale(op_) ? 1 : 0;
-  return static_cast<double>((5 * at + 3 * r) % values_);
+std::size_t Reference::drawn_for(std::size_t rank, std::size_t row) const {
+  // In each row one rank may differ from all others, a different one each time, so that the result depends on it.
+  if (absorbs(dtype_, op_)) return drawn(row, drawn(row, kWho, ranks_) == rank ? rank : kOthers, values_);
+  // One to three factors of two, so that no product overflows and a missing rank always shows.
+  if (op_ == ReduceOp::prod) {
+    std::size_t value = 1;
+    for (std::size_t i = 0; i <= drawn(row, kHowMany, 3); ++i) value <<= drawn(row, kWho + i, ranks_) == rank ? 1U : 0U;
+    return value;
+  }
+  // If there are more ranks than the type can count, contribute at most as many ones as it can count.
+  if (values_ < 2) return (rank + drawn(row, kWho, ranks_)) % ranks_ <= drawn(row, kHowMany, most_) ? 1 : 0;
+  return drawn(row, rank, values_);
 }
 
 void Reference::fill(BufferView buffer, int rank) const {

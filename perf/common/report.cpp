@@ -64,6 +64,17 @@ std::string table_line(Line const& line) {
   return text + "\n";
 }
 
+double average_bus_gbps(std::vector<Timing> const& timings) {
+  double sum = 0;
+  int known = 0;
+  for (auto const& timing : timings) {
+    if (!(timing.seconds > 0)) continue;
+    sum += timing.bus_gbps;
+    ++known;
+  }
+  return known == 0 ? 0 : sum / known;
+}
+
 bool is_fast_enough(double average_gbps, double wanted_gbps) {
   constexpr double kEnough = 0.9;
   return average_gbps >= kEnough * wanted_gbps;

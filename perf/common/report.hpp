@@ -47,27 +47,31 @@ struct TableLayout {
 /// nccl-tests' row, and the columns behind it.
 [[nodiscard]] std::string table_line(Line const& line);
 
-/// What is known once every line is there.
+/// Mean bus bandwidth of the timings whose time is known; a time lost in noise is 0 and does not count. 0 if there are
+/// none.
+[[nodiscard]] double average_bus_gbps(std::vector<Timing> const& timings);
+
+/// What is known after the last line.
 struct Totals {
   double wrong = 0;                   ///< elements
   double average_gbps = 0;            ///< mean of the bus bandwidths
-  std::optional<bool> fast_enough{};  ///< what became of NCCL_TESTS_MIN_BW; absent where it is not set
+  std::optional<bool> fast_enough{};  ///< whether NCCL_TESTS_MIN_BW was reached; absent if it is not set
   std::size_t lines = 0;
   std::size_t disturbed = 0;  ///< lines for which no undisturbed round was seen
-  bool has_wishes = false;    ///< variables say what canaries are to take
+  bool has_wishes = false;    ///< environment variables say how long canaries should take
 };
 
-/// What nccl-tests makes of NCCL_TESTS_MIN_BW: a tenth less than it asks for is enough.
+/// As nccl-tests judges NCCL_TESTS_MIN_BW: 90 % of it is enough.
 [[nodiscard]] bool is_fast_enough(double average_gbps, double wanted_gbps);
 
 /// nccl-tests' closing lines: elements that were wrong, and the mean of the bus bandwidths.
 [[nodiscard]] std::string closing_text(Totals const& totals);
-/// How many lines come of a disturbed round; empty where none does.
+/// Says how many lines are from a disturbed round; empty if none is.
 [[nodiscard]] std::string disturbed_text(Totals const& totals);
 
-/// `value` with two decimals, fewer where it would be wider than `width`.
+/// `value` with two decimals, or fewer if it would be wider than `width`.
 [[nodiscard]] std::string number_text(double value, int width);
-/// Microseconds with three significant digits at least; "n/a" for what came out of a difference and drowned in noise.
+/// Microseconds with at least three significant digits; "n/a" for a difference that was lost in noise.
 [[nodiscard]] std::string us_text(double seconds);
 /// "3.00x"; "n/a" when there is none.
 [[nodiscard]] std::string ratio_text(double value);

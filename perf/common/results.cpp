@@ -59,7 +59,7 @@ void set_us(nlohmann::json& line, char const* key, std::optional<double> const& 
   if (seconds) line[key] = *seconds * kMicroseconds;
 }
 
-/// What both files say of a line under the same keys.
+/// Sets the keys of a line that both files share.
 void set_detail(nlohmann::json& line, Detail const& detail) {
   line["rounds_kept"] = detail.rounds_kept;
   line["rounds"] = detail.rounds;
@@ -74,6 +74,8 @@ void set_detail(nlohmann::json& line, Detail const& detail) {
   set_us(line, "limit_us", detail.limit);
   set_us(line, "peer_call_us", detail.peer_call);
   set_us(line, "peer_cost_us", detail.peer_cost);
+  set_us(line, "peer_call_base_us", detail.peer_call_base);
+  set_us(line, "peer_cost_base_us", detail.peer_cost_base);
   if (detail.overlap) line["overlap_percent"] = *detail.overlap;
 }
 
@@ -140,6 +142,7 @@ nlohmann::json json_line(Case const& what, Options const& options, int ranks, Li
                         {"link", link_text(options)},
                         {"call_us", detail.call * kMicroseconds}};
   set_detail(result, detail);
+  if (detail.peer_call) result["peer"] = options.compare_nccl ? "nccl" : "mpi";
   for (auto const* timing : {&line.out_of_place, &line.in_place}) {
     if (*timing && (*timing)->wrong) result["wrong"] = result.value("wrong", 0.0) + *(*timing)->wrong;
   }
@@ -176,7 +179,7 @@ JsonDocument::JsonDocument(Case const& what, Options const& options, std::vector
   document_["config"]["devices"] = devices;
 }
 
-void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
+void JsonDocument::add(Line const& line, Detail const& detail) {
   bool const cpu_time = document_["config"]["cpu_time"];
   nlohmann::json result{{"size", line.bytes},
                         {"count", line.count},
@@ -185,7 +188,7 @@ void JsonDocument::add(Line const& line, Detail const& detail, int iterations) {
                         {"root", fmt::format("{:6}", line.root)},
                         {"out_of_place", timing_json(line.out_of_place, cpu_time)},
                         {"in_place", timing_json(line.in_place, cpu_time)},
-                        {"actual_iterations", iterations},
+                        {"actual_iterations", detail.iterations},
                         {"experiment_name", name_}};
   set_detail(result, detail);
   if (!line.timestamp.empty()) result["timestamp"] = line.timestamp;

@@ -36,7 +36,7 @@ std::optional<double> wanted(char const* variable) {
   return us * 1e-6;
 }
 
-/// How many times as long, or as short, canaries between `least` and `most` take as wanted, or else as the best.
+/// By which factor canaries between `least` and `most` differ from the wanted time, or, without one, from the best.
 double distance(double least, double most, std::optional<double> wish, double best) {
   return wish ? std::max(most / *wish, *wish / least) : most / best;
 }
@@ -126,7 +126,7 @@ Figures SizeRounds::figures(std::size_t side, Quiet const& quiet) const {
     least.cost_loop = std::min(least.cost_loop, sample.cost_loop);
     least.cost_base = std::min(least.cost_base, sample.cost_base);
   }
-  // Differences of minima: a disturbed base loop can make no figure look better than it is.
+  // Differences of minima, so that a disturbed base loop cannot make a figure look better than it is.
   return {least.call_loop - least.call_base, least.cost_loop - least.cost_base, least.call_base, least.cost_base};
 }
 

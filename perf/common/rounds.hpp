@@ -12,15 +12,16 @@ namespace weft::perf {
 struct Figures {
   double call = 0;
   double cost = 0;
-  double call_base = 0;  ///< what was taken off loops with calls to get them: the same loops without
+  double call_base = 0;  ///< time of the same loops without calls, which was subtracted
   double cost_base = 0;
 };
 
-/// What rounds are held against, beside the best copy of their size: those whose canaries are all within 1.3 × of both
-/// count. How long a copy takes depends on what the sizes leave in the caches.
+/// What the canaries of rounds are compared with, besides the best copy of their size. A round counts if all its
+/// canaries are within 1.3 × of both. The copy is compared per size because its time depends on what a size leaves in
+/// the caches.
 struct Quiet {
-  Canary best;          ///< of the run
-  WantedCanary wanted;  ///< instead: what is shorter is then as wrong as what is longer
+  Canary best;          ///< the best canaries of the run
+  WantedCanary wanted;  ///< used instead where set: then shorter is as wrong as longer
 };
 
 /// One message size: its sides, measured in turn in every round.
@@ -33,17 +34,17 @@ class SizeRounds {
   [[nodiscard]] std::vector<Side> const& sides() const noexcept { return sides_; }
 
   void warm_up(Stopwatch& watch, int iterations);
-  /// Measures every side once, a canary before, between and after; the side that begins changes with the round.
+  /// Measures every side once, with a canary before, between and after; each round begins with another side.
   void measure(Stopwatch& watch);
 
   /// The best canaries seen here (infinite before the first round).
   [[nodiscard]] Canary best_canary() const;
-  /// Rounds that count.
+  /// How many rounds count.
   [[nodiscard]] std::size_t kept(Quiet const& quiet) const;
   [[nodiscard]] std::size_t measured() const noexcept { return canaries_.size(); }
   /// Side `side`'s best over the counted rounds.
   [[nodiscard]] Figures figures(std::size_t side, Quiet const& quiet) const;
-  /// The worst and the best canaries of the rounds that figures() are of: far from one another where these were
+  /// The worst and the best canaries of the rounds that figures() uses. They are far apart if these rounds were
   /// disturbed or moved between cores.
   [[nodiscard]] Canary worst_canary(Quiet const& quiet) const;
   [[nodiscard]] Canary least_canary(Quiet const& quiet) const;
@@ -64,17 +65,18 @@ class SizeRounds {
 /// The better of two canaries, each figure for itself.
 [[nodiscard]] Canary better(Canary a, Canary b);
 
-/// At what barrier and what work rounds are wanted: the environment variables WEFT_PERF_BARRIER_US and
-/// WEFT_PERF_WORK_US, which are in microseconds. @throws Error{invalid_argument} when one is no positive number.
+/// How long the canaries `barrier` and `work` should take: the environment variables WEFT_PERF_BARRIER_US and
+/// WEFT_PERF_WORK_US, in microseconds. @throws Error{invalid_argument} if one is not a positive number.
 [[nodiscard]] WantedCanary wanted_canary();
 
 /// Measures `sizes` until each has `wanted` undisturbed rounds, at most three times as many in all. A round visits
 /// every size before the next begins, so that a disturbance of seconds meets different sizes in different rounds.
 ///
-/// A virtual machine's cores may be moved nearer to one another or farther apart at any time, and a neighbour may come
-/// to work on their other hardware threads. Where wanted_canary() is told, each round first makes canaries until they
-/// take that long, for up to about ten seconds a run. Cores that work together come to lie together after a while; such
-/// that sleep do not. Where ranks take turns on the cores a barrier says nothing of that, and nothing is waited for.
+/// A virtual machine's cores may be moved closer together or farther apart at any time, and a neighbour may start to
+/// work on their other hardware threads. If wanted_canary() is set, each round first makes canaries until they take
+/// that long, for up to about ten seconds per run. Cores that work together are placed close together after a while;
+/// sleeping ones are not. If ranks take turns on the cores, a barrier says nothing about that, so nothing is waited
+/// for.
 /// @returns what decides which rounds count.
 /// @throws Error{invalid_argument} as wanted_canary() does.
 Quiet run_rounds(std::vector<SizeRounds>& sizes, Stopwatch& watch, int wanted);

@@ -55,7 +55,7 @@ int Sweep::run() {
 }
 
 void Sweep::close_totals() {
-  totals_.average_gbps = bus_lines_ == 0 ? 0.0 : bus_sum_ / bus_lines_;
+  totals_.average_gbps = average_bus_gbps(timings_);
   if (options_.min_bus_gbps) totals_.fast_enough = is_fast_enough(totals_.average_gbps, *options_.min_bus_gbps);
 }
 
@@ -103,8 +103,7 @@ Timing Sweep::timing_of(double seconds, Counts counts, DataType dtype) {
   auto const bytes = case_.algorithm_elements(counts, board_.ranks()) * size_of(dtype);
   if (timing.seconds > 0) timing.algorithm_gbps = static_cast<double>(bytes) / timing.seconds / 1e9;
   timing.bus_gbps = timing.algorithm_gbps * case_.bus_factor(board_.ranks());
-  bus_sum_ += timing.bus_gbps;
-  ++bus_lines_;
+  timings_.push_back(timing);
   return timing;
 }
 
@@ -129,8 +128,8 @@ void Sweep::print_line(Line& line, Detail const& detail) {
   totals_.disturbed += detail.rounds_kept == 0 ? 1 : 0;
   if (options_.timestamps) line.timestamp = now_text();
   print(table_line(line));
-  if (document_) document_->add(line, detail, options_.loop.iterations);
-  if (!options_.json.empty() && board_.rank() == 0)  // at once: -N 0 has no end
+  if (document_) document_->add(line, detail);
+  if (!options_.json.empty() && board_.rank() == 0)  // written at once, because -N 0 runs endlessly
     append_json_lines(options_.json, {json_line(case_, options_, board_.ranks(), line, detail)});
 }
 

@@ -12,16 +12,16 @@
 
 namespace weft::perf {
 
-/// One rank's run over the data types, reductions and roots asked for, and the table that rank 0 prints of it. Where
-/// memory is and how calls are timed is for those that derive from it.
+/// One rank's run over the requested data types, reductions and roots, and the table that rank 0 prints. Derived
+/// classes decide where memory is and how calls are timed.
 class Sweep {
  public:
   virtual ~Sweep() = default;
   Sweep(Sweep const&) = delete;
   Sweep& operator=(Sweep const&) = delete;
 
-  /// Collective: measures, prints, writes the files asked for. 0, or 1 when an element was wrong or
-  /// NCCL_TESTS_MIN_BW was missed.
+  /// Collective: measures, prints, and writes the requested files. Returns 0, or 1 if an element was wrong or
+  /// NCCL_TESTS_MIN_BW was not reached.
   [[nodiscard]] int run();
 
  protected:
@@ -40,25 +40,25 @@ class Sweep {
     int root;
   };
 
-  /// Collective. What it is given must outlive it. @throws Error{invalid_argument} for roots and numbers of ranks that
-  /// do not go with one another.
+  /// Collective. The arguments must outlive it. @throws Error{invalid_argument} for a root that does not exist, or a
+  /// number of ranks that the operation does not support.
   Sweep(Case const& what, Options const& options, Communicator& communicator);
 
   [[nodiscard]] virtual std::vector<RankPlace> places() = 0;
-  /// Memory for every size of this type, in which calls of run_choice() are made.
+  /// Allocates memory for every size of this type, which run_choice() then uses.
   virtual void allocate(DataType dtype) = 0;
-  /// Collective: a line for each size.
+  /// Collective: measures and prints a line for each size.
   virtual void run_choice(Choice const& choice) = 0;
   /// Lines below the table: means of ratios.
   [[nodiscard]] virtual std::string means() const = 0;
-  /// Collective. What follows "Memory usage".
+  /// Collective. The text that follows "Memory usage".
   [[nodiscard]] virtual std::string memory_usage() = 0;
 
   [[nodiscard]] Place place(int root) const noexcept { return {board_.rank(), board_.ranks(), root}; }
   /// Elements of each of a Memory's two buffers.
   [[nodiscard]] std::size_t elements_of(DataType dtype) const;
   [[nodiscard]] Operands operands(Memory const& memory, Counts counts, Choice const& choice, bool in_place) const;
-  /// Counts towards the average of bus bandwidth.
+  /// Makes a Timing and, unless `seconds` is 0, counts it in the average bus bandwidth.
   [[nodiscard]] Timing timing_of(double seconds, Counts counts, DataType dtype);
   void note_wrong(Timing& timing, double wrong);
   [[nodiscard]] Line line_of(std::size_t bytes, Counts counts, Choice const& choice) const;
@@ -71,8 +71,8 @@ class Sweep {
 
  private:
   void print(std::string const& text) const;
-  /// Whether the first rank can write to `path`, or it is empty; where it cannot, that rank throws
-  /// Error{invalid_argument}, and the others have nothing to say.
+  /// Whether the first rank can write to `path`, or `path` is empty. If not, the first rank throws
+  /// Error{invalid_argument}, and the other ranks end silently.
   [[nodiscard]] bool can_write(char const* option, std::string const& path);
   [[nodiscard]] std::vector<int> roots() const;
   void run_type(DataType dtype);
@@ -81,8 +81,7 @@ class Sweep {
 
   std::optional<JsonDocument> document_;
   Totals totals_;
-  double bus_sum_ = 0;
-  int bus_lines_ = 0;
+  std::vector<Timing> timings_;
 };
 
 }  // namespace weft::perf

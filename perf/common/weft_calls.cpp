@@ -11,7 +11,7 @@
 namespace weft::perf {
 namespace {
 
-/// A call with all that does not change from one to the next.
+/// A call together with everything that stays the same from one call to the next.
 struct Prepared {
   Communicator& communicator;
   Operands on;
@@ -67,7 +67,7 @@ Prepared prepare(Communicator& communicator, Operands const& on, CallOptions con
           .options = options.collective};
 }
 
-/// use(start), where start(Prepared const&) makes the call.
+/// Calls use(start), where start(Prepared const&) makes the call.
 template <typename Use>
 auto with_start(Op what, Use use) {
   switch (what) {

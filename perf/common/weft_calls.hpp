@@ -15,22 +15,23 @@ namespace weft::perf {
 struct CallOptions {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  CollectiveOptions collective{};  ///< with a stream: enqueued, the Work completes when all of the operation has
+  CollectiveOptions collective{};  ///< with a stream, the call is enqueued; its Work completes with the whole operation
 };
 
-/// The operation `what` on `on`, made of Weft's public calls.
+/// Starts operation `what` on `on` through Weft's public calls.
 Work start_weft(Op what, Communicator& communicator, Operands const& on, CallOptions const& options);
 
-/// The same as a line of a program would make it again and again, which has its arguments at hand. No stream.
+/// The same as a callable that makes the call again and again, as a program does that has its arguments ready. No
+/// stream.
 [[nodiscard]] std::function<void()> weft_call(Op what, Communicator& communicator, Operands const& on,
                                               CallOptions const& options);
 
-/// Collective: every rank's text, of less than 256 characters, in rank order.
+/// Collective: the texts of all ranks, in rank order; each has less than 256 characters.
 [[nodiscard]] std::vector<std::string> tell_all(Communicator& communicator, std::string_view mine);
 /// Collective: whether all ranks can share memory.
 [[nodiscard]] bool are_on_one_host(Communicator& communicator);
 
-/// Collective. The communicator's ranks. It must outlive the Meeting.
+/// Collective. A Meeting of the communicator's ranks; the communicator must outlive it.
 [[nodiscard]] Meeting meeting_of(Communicator& communicator);
 
 }  // namespace weft::perf

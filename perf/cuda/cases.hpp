@@ -14,18 +14,18 @@ namespace weft::perf {
 struct Case {
   std::string name;
   std::size_t elements;
-  double bytes;                            ///< that it reads and writes, each counted once
+  double bytes;                            ///< bytes that it reads and writes, each counted once
   std::function<void(Stream const&)> run;  ///< enqueues it
-  double bar = 0;                          ///< least share of the copy's bandwidth; 0: not judged
+  double bar = 0;                          ///< the least share of the copy's bandwidth to reach; 0: not judged
 };
 
-/// Makes a case when it is its turn, so that only one's memory is there at a time.
+/// Makes a case when its turn comes, so that only one case's memory exists at a time.
 struct CaseMaker {
   std::string name;
   std::function<Case()> make;
 };
 
-/// GPU memory with small random numbers: zeros would let the chip run cooler than training does.
+/// GPU memory with small random numbers; with zeros the chip would run cooler than in training.
 [[nodiscard]] Buffer random_memory(std::size_t count, DataType type);
 
 /// Optimizer steps of `elements` parameters in one tensor, norms, casts.

@@ -137,7 +137,7 @@ double DeviceSweep::wrong_in(Entry const& entry, Choice const& choice, bool in_p
     to.copy(device_recv.data(), mirror_.recv.data(), device_recv.view().bytes());
     call();
     to.copy(mirror_.recv.data(), device_recv.data(), device_recv.view().bytes());
-    // A broadcast's root has its result in what it sends.
+    // A broadcast's root has the result in its send buffer.
     to.copy(mirror_.send.data(), device_send.data(), device_send.view().bytes());
     stream_.synchronize();
   };
@@ -159,6 +159,7 @@ void DeviceSweep::finish_line(DeviceRounds const& rounds, Entry const& entry, Ch
   }
   Detail detail;
   detail.call = best.device;
+  detail.iterations = options_.loop.iterations;
   detail.cost = best.host;
   detail.rounds = detail.rounds_kept = static_cast<std::size_t>(options_.rounds);
   if (entry.nccl) {

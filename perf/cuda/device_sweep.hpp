@@ -11,19 +11,18 @@
 
 namespace weft::perf {
 
-/// What a rank measures on: a GPU through the libraries' tables, which in tests are a fake's.
+/// What a rank measures on: a GPU, through the libraries' function tables, which are a fake's in tests.
 struct Gpu {
   nccl::Libraries libraries;
   std::string bus_id;  ///< as nccl-tests prints it
   std::string name;
 };
 
-/// One rank's run on its GPU over the sizes, data types, reductions and roots asked for; rank 0 prints nccl-tests'
-/// table. `--compare nccl` makes NCCL's own calls through the communicator that Weft uses, on the same buffers and
-/// stream, in the same rounds.
+/// A Sweep on GPU memory. With `--compare nccl` it also makes NCCL's own calls through the communicator that Weft uses,
+/// on the same buffers and stream, in the same rounds.
 class DeviceSweep final : public Sweep {
  public:
-  /// Collective; connects the communicator. What it is given must outlive it.
+  /// Collective; connects the communicator. The arguments must outlive it.
   DeviceSweep(Case const& what, Options const& options, Gpu const& gpu, Communicator& communicator);
 
  private:
@@ -47,7 +46,8 @@ class DeviceSweep final : public Sweep {
   [[nodiscard]] std::function<void()> blocking(std::function<void()> call);
 
   [[nodiscard]] Timing sample_timing(DeviceSample sample, Counts counts, DataType dtype);
-  /// Elements that one more call gets wrong: inputs from host memory, outputs compared there.
+  /// Makes one more call and returns how many elements are wrong. Inputs come from host memory, and outputs are
+  /// compared there.
   [[nodiscard]] double wrong_in(Entry const& entry, Choice const& choice, bool in_place);
   void finish_line(DeviceRounds const& rounds, Entry const& entry, Choice const& choice);
 

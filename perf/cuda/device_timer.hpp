@@ -22,10 +22,10 @@ struct DeviceSide {
 /// Seconds per collective.
 struct DeviceSample {
   double device = 0;  ///< between events on the stream, before the first call and behind the last
-  double host = 0;    ///< that the calling thread was busy enqueuing
+  double host = 0;    ///< for which the calling thread was busy enqueueing
 };
 
-/// Times calls on a GPU's stream. Collective: every rank makes the same calls. Nobody waits for the GPU between two
+/// Times calls on a GPU's stream. Collective: every rank makes the same calls. There is no wait for the GPU between two
 /// calls of a batch.
 class DeviceTimer {
  public:
@@ -44,16 +44,16 @@ class DeviceTimer {
   Event after_;
 };
 
-/// The sides of one size, and what each round found of them.
+/// The sides of one size, and their best results over the rounds.
 class DeviceRounds {
  public:
   explicit DeviceRounds(std::vector<DeviceSide> sides) : sides_(std::move(sides)), best_(sides_.size()) {}
 
   [[nodiscard]] std::vector<DeviceSide> const& sides() const noexcept { return sides_; }
   void warm_up(DeviceTimer& timer, int calls);
-  /// Measures every side once; the one that begins changes with the round.
+  /// Measures every side once; each round begins with another side.
   void measure(DeviceTimer& timer, int iterations);
-  /// The best of the rounds so far, each figure for itself.
+  /// The best of the rounds so far, separately for each figure.
   [[nodiscard]] DeviceSample best(std::size_t side) const { return best_[side]; }
 
  private:

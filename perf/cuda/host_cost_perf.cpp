@@ -1,5 +1,5 @@
-// What a call on a GPU costs the host that enqueues it: Weft's own part, over tables that do nothing, and on a GPU all
-// of it beside NCCL's own call, on the same stream and communicator, in interleaved rounds.
+// Measures the host's time to enqueue a call on a GPU: Weft's own part, over function tables that do nothing; and on a
+// GPU the whole call next to NCCL's own call, on the same stream and communicator, in interleaved rounds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using namespace weft;
 using perf::median;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kBar = 1e-6;  // seconds a call over NCCL's own
+constexpr double kBar = 1e-6;  // seconds per call more than NCCL's own call
 constexpr int kGrouped = 8;
 constexpr std::size_t kElements = 256;
 
@@ -43,7 +43,7 @@ struct Settings {
   std::string json;
 };
 
-/// Both ways of enqueuing the same call; one without NCCL has no `nccl`.
+/// Both ways of enqueueing the same call; `nccl` is empty where NCCL is not compared.
 struct Row {
   std::string name;
   std::function<void()> weft;
@@ -51,7 +51,7 @@ struct Row {
   int calls = 1;  ///< in one of each
 };
 
-/// Seconds that the calling thread is busy, of each call.
+/// Seconds per call for which the calling thread is busy.
 double time_batch(Stream& stream, int batch, int calls, std::function<void()> const& enqueue) {
   auto const start = Clock::now();
   for (int i = 0; i < batch; ++i) enqueue();
@@ -93,13 +93,13 @@ class Bench {
   [[nodiscard]] nlohmann::json measure(Row const& row) {
     std::vector<double> weft;
     std::vector<double> nccl;
-    std::vector<double> more;  // of a round: what slows the machine for a while slows both
+    std::vector<double> more;  // differences within a round, because what slows the machine for a while slows both
     for (int round = -1; round < settings_.rounds; ++round) {
       world_.barrier();
       auto const batch = settings_.calls / row.calls;
       auto const ours = time_batch(stream_, batch, row.calls, row.weft);
       auto const theirs = row.nccl ? time_batch(stream_, batch, row.calls, row.nccl) : 0;
-      if (round < 0) continue;  // connections are made, code is paged in
+      if (round < 0) continue;  // this round only makes connections and pages code in
       weft.push_back(ours);
       nccl.push_back(theirs);
       more.push_back(ours - theirs);

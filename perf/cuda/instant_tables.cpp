@@ -30,6 +30,7 @@ cuda::CudaFunctions cuda_table() {
   table.get_device_count = [](int* count) { return *count = 1, cudaSuccess; };
   table.get_device = [](int* device) { return *device = 0, cudaSuccess; };
   does_nothing(table.set_device);
+  does_nothing(table.has_context);
   table.device_get_stream_priority_range = [](int* least, int* greatest) {
     return *least = *greatest = 0, cudaSuccess;
   };

@@ -4,8 +4,8 @@
 
 namespace weft::perf {
 
-/// Tables whose functions succeed at once and do nothing: what a call still takes is Weft's own. Streams, events and
-/// communicators are made-up handles; everything that is enqueued has happened; memory is the host's.
+/// Function tables whose functions succeed at once and do nothing, so that a call's time is Weft's own. Streams, events
+/// and communicators are made-up handles, everything enqueued counts as finished, and memory is host memory.
 [[nodiscard]] nccl::Libraries instant_libraries();
 
 }  // namespace weft::perf

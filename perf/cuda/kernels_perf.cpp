@@ -1,4 +1,4 @@
-// CUDA kernels against the device-to-device copy of as many bytes, in interleaved rounds.
+// Compares CUDA kernels with the device-to-device copy of as many bytes, in interleaved rounds.
 
 #include <cuda_runtime_api.h>
 
@@ -101,7 +101,7 @@ void print(nlohmann::json const& row) {
   std::fflush(stdout);
 }
 
-/// Parameters that fit beside the copy: an optimizer keeps up to 20 bytes of each.
+/// How many parameters fit next to the copy: an optimizer keeps up to 20 bytes for each.
 std::size_t parameters_that_fit(double giga) {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -1,4 +1,4 @@
-// The layers' kernels have no public interface of their own: they are launched as the trainer does.
+// The layers' kernels have no public interface, so they are launched in the same way as the trainer does.
 
 #include "cuda/cases.hpp"
 #include "kernels/cuda/launch.hpp"
@@ -112,7 +112,7 @@ void cross_entropy_backward(Layer const& l, Stream const& stream) {
 }  // namespace
 
 std::vector<CaseMaker> model_cases(std::size_t rows, std::size_t width, std::size_t vocabulary) {
-  // Bytes an element of bf16: every matrix that is read or written.
+  // The number is bytes per element: 2 (bf16) for every matrix that is read or written.
   return {layer_case("layer norm bf16", rows, width, 4, layer_norm),
           layer_case("layer norm bf16, backward", rows, width, 8, layer_norm_backward),
           layer_case("bias + GELU bf16", rows, width, 4, gelu),

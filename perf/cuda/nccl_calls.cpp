@@ -97,7 +97,7 @@ std::function<void()> NcclCalls::moving_call(Op what, Operands const& on, Place 
       return [=, this, type = type, each = counted(on.recv).count] {
         check(nccl_.scatter(on.send.data, on.recv.data, each, type, root, handle_, on_), "ncclScatter");
       };
-    case Op::broadcast:  // as Weft's: the root's other buffer is left alone
+    case Op::broadcast:  // as Weft's broadcast: the root's receive buffer is not used
       return [this, type = type, at = place.is_root() ? on.send : on.recv, root] {
         check(nccl_.broadcast(at.data, at.data, counted(at).count, type, root, handle_, on_), "ncclBroadcast");
       };

@@ -10,16 +10,16 @@
 
 namespace weft::perf {
 
-/// The same operations made of NCCL's own calls, enqueued on one stream: what Weft is compared with. Like any program
-/// with a non-blocking communicator they wait until NCCL is through with a call, before the next.
+/// The same operations made of NCCL's own calls, enqueued on one stream, for comparison with Weft. Like any program
+/// with a non-blocking communicator, they wait until NCCL has finished issuing a call before making the next one.
 class NcclCalls {
  public:
   /// `communicator` must outlive it and the calls.
   NcclCalls(nccl::NcclCommunicator& communicator, Stream const& stream);
 
-  /// What enqueues the operation of `what` on `on`. @throws Error{unsupported} for a reduction or type NCCL has not.
+  /// A callable that enqueues operation `what` on `on`. @throws Error{unsupported} if NCCL lacks the reduction or type.
   [[nodiscard]] std::function<void()> call(Case const& what, Operands const& on, ReduceOp op, Place place) const;
-  /// `calls` of them, grouped as NCCL groups.
+  /// A callable that makes `calls` such calls in one NCCL group.
   [[nodiscard]] std::function<void()> grouped(std::function<void()> const& one, int calls) const;
 
  private:
@@ -28,8 +28,8 @@ class NcclCalls {
     if (result != ncclSuccess) [[unlikely]]
       nccl::check(nccl_, result, call, handle_);
   }
-  /// Makes the calls of `body`, alone in the communicator, and waits as NCCL asks; within another body it only makes
-  /// them.
+  /// Makes the calls of `body`, with exclusive use of the communicator, and waits if NCCL asks for it. Within another
+  /// body it only makes the calls.
   template <typename Body>
   void issue(Body const& body) const {
     if (issuing_) return body();

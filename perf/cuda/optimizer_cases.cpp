@@ -20,7 +20,7 @@ struct Training {
 
   Training(std::size_t tensors, std::size_t elements, DataType type, OptimizerOptions const& options,
            OptimizerSettings const& settings) {
-    // In two pieces: ten thousand allocations would take seconds.
+    // Allocated in two pieces, because ten thousand allocations would take seconds.
     for (auto* views : {&parameters, &gradients}) {
       std::size_t const stride = (elements + 7) / 8 * 8;  // tensors begin at 16 bytes, as allocators give them
       memory.push_back(random_memory(tensors * stride, type));
@@ -44,7 +44,7 @@ CaseMaker step_case(std::string const& name, std::size_t elements, DataType type
           }};
 }
 
-/// Norm and finiteness, then the step that unscales, clips, updates, rounds and zeroes, then the loss scale.
+/// Measures norm and finiteness, then the step that unscales, clips, updates, rounds and zeroes, then the loss scale.
 CaseMaker amp_case(std::string const& name, std::size_t elements, DataType type, double bytes_each) {
   return {
       name, [=] {
@@ -63,7 +63,7 @@ CaseMaker amp_case(std::string const& name, std::size_t elements, DataType type,
       }};
 }
 
-/// Something that a list of gradients does.
+/// A case for one operation of a list of gradients.
 CaseMaker list_case(std::string const& name, std::size_t elements, DataType type, double bytes_each,
                     void (*call)(cuda::GradientList&, GradScaler&, Stream const&)) {
   return {name, [=] {

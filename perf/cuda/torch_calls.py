@@ -65,10 +65,10 @@ def ask(process, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--elements", type=int, default=256)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the tensors (default: %(default)s)")
+    parser.add_argument("--elements", type=int, default=256, help="of a tensor (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=300, help="a round")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20, help="in turns (default: %(default)s)")
     parser.add_argument("--json", help="file to append one JSON line a call to")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()

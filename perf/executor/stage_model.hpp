@@ -9,10 +9,10 @@
 
 namespace weft::perf {
 
-/// Arithmetic of a set length on one core, without memory traffic.
+/// Arithmetic that takes a given time on one core, without memory traffic.
 class StageWork {
  public:
-  /// Collective: turns that last at least `seconds` on the quickest rank, undisturbed.
+  /// Collective: finds how many turns take at least `seconds` on the fastest rank, undisturbed.
   StageWork(Communicator& world, double seconds);
   void run() noexcept;
 
@@ -23,10 +23,10 @@ class StageWork {
   double state_ = 1;
 };
 
-/// A data-parallel step of a Transformer's shape: a forward stage for each layer, two backward stages (feed-forward,
-/// then attention), an all_reduce for each weight, an update of each stage's weights.
+/// A data-parallel step in the shape of a Transformer: a forward stage and two backward stages (feed-forward, then
+/// attention) for each layer, an all_reduce for each weight, and an update of each stage's weights.
 ///
-/// Gradients are really written, weights really updated: wrong() says whether the ranks' averages arrived.
+/// It really writes gradients and updates weights, so that wrong() can tell whether the ranks' averages arrived.
 class StageModel {
  public:
   struct Shape {
@@ -42,11 +42,11 @@ class StageModel {
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }  ///< of all gradients
   [[nodiscard]] std::vector<OpBinding> const& bindings() const noexcept { return bindings_; }
 
-  /// Whose buffers callbacks write from now on.
+  /// From now on callbacks write the buffers of `executor`.
   void use(PlanExecutor& executor) noexcept { executor_ = &executor; }
-  /// Elements, of some from every weight, whose update was not by the average of the last step.
+  /// How many of the checked elements (some of every weight) were not updated by the last step's average.
   [[nodiscard]] std::size_t wrong() const noexcept { return wrong_; }
-  /// Before a step.
+  /// Call it before each step.
   void begin(int step) noexcept { step_ = step; }
 
  private:
@@ -64,7 +64,7 @@ class StageModel {
   void write_gradients(std::size_t first, std::size_t last);
   void update(std::size_t first, std::size_t last);
 
-  /// Of rank `rank`: whole numbers, so that averages of two ranks are exact.
+  /// The gradient of rank `rank`: whole numbers, so that averages of two ranks are exact.
   [[nodiscard]] float gradient(int rank, std::size_t weight) const noexcept {
     return static_cast<float>(static_cast<int>(weight) % 5 + 2 * rank + step_ % 3);
   }
@@ -77,7 +77,7 @@ class StageModel {
   OpGraph graph_;
   std::vector<OpBinding> bindings_;
   GroupId everybody_ = kNone;
-  TensorId chain_ = kNone;  ///< what the last stage made
+  TensorId chain_ = kNone;  ///< the output of the last stage
   std::vector<Weight> weights_;
   struct Stage {
     std::size_t first;  ///< weights [first, last)

@@ -82,7 +82,7 @@ void OptimizerWork::traffic() {
     arrays.master = moved_[t][0].as<float>().data();
     arrays.gradient = gradients_[t].data();
     arrays.state = {moved_[t][1].as<float>().data(), moved_[t][2].as<float>().data(), nullptr};
-    // Its result may not be left out.
+    // Uses the result, so that the compiler does not leave out its computation.
     kernels::adam_traffic(arrays, gradients_[t].count(), {.factor = seen[t] == 1 ? 0.5F : 1.0F, .zero = true});
   });
 }

@@ -11,7 +11,8 @@
 
 namespace weft::perf {
 
-/// One launch of a peer: an operation over message sizes, f32, sum, out of place, root 0, touched data.
+/// What one launch of a peer measures: an operation over message sizes, with f32, sum, out of place, root 0, and data
+/// that is written before and read after each call.
 struct LoopJob {
   std::string op = "all_reduce";   ///< a Case's name
   std::vector<std::size_t> sizes;  ///< bytes, ascending
@@ -21,16 +22,16 @@ struct LoopJob {
   bool check = true;  ///< also verify each size's result
 };
 
-/// What came out for one size.
+/// The result for one size.
 struct LoopResult {
   std::size_t bytes = 0;
   Figures figures;
   Canary canary;        ///< the worst of the rounds that count
   Canary least_canary;  ///< the best of them
-  double wrong = 0;     ///< elements, on all ranks
+  double wrong = 0;     ///< wrong elements, on all ranks together
 };
 
-/// The peer's call on given operands.
+/// Makes the peer's call on given operands.
 using MakeCall = std::function<std::function<void()>(Op, Operands const&, Place)>;
 
 /// Collective: times the peer exactly as the nccl-tests-style programs time Weft. @throws Error{invalid_argument}

@@ -11,9 +11,10 @@
 
 extern "C" {
 
-/// Collective among the ranks. `broadcast(values, count)` gives every rank rank 0's int64s; `barrier()`; `prepare(send,
-/// send_count, recv, recv_count)` names the operands of the calls to come, in f32 elements, and `call(index)` makes the
-/// call on the operands named index-th. Rank 0 prints JSON lines. @returns 0, or 1 after a line on stderr.
+/// Collective among the ranks. The callbacks: `broadcast(values, count)` gives every rank the int64s of rank 0;
+/// `barrier()` waits for all ranks; `prepare(send, send_count, recv, recv_count)` registers operands for later calls,
+/// in f32 elements; `call(index)` makes the call on the operands registered index-th. Rank 0 prints JSON lines.
+/// @returns 0, or 1 after a line on stderr.
 using WeftBroadcast = void (*)(std::int64_t* values, std::size_t count);
 using WeftBarrier = void (*)();
 using WeftPrepare = void (*)(void* send, std::size_t send_count, void* recv, std::size_t recv_count);

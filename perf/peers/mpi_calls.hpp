@@ -8,8 +8,8 @@
 
 namespace weft::perf {
 
-/// The MPI call (or calls) on MPI_COMM_WORLD that do what operation `what` does. The default error handler ends the
-/// job with MPI's message: no result of these calls can be an error. Counts are ints, as everywhere in MPI-3.
+/// The MPI call (or calls) on MPI_COMM_WORLD that do operation `what`. MPI's default error handler ends the job with a
+/// message, so these calls never return an error. Counts are ints, as everywhere in MPI-3.
 [[nodiscard]] std::function<void()> mpi_call(Op what, Operands const& on, Place place, MPI_Datatype type, MPI_Op op);
 
 }  // namespace weft::perf

@@ -1,4 +1,4 @@
-// Any MPI library, timed as the nccl-tests-style programs time Weft; knows nothing of Weft's communicators. compare.py
+// Times any MPI library as the nccl-tests-style programs time Weft. It does not use Weft's communicators. compare.py
 // compiles it once for each MPI.
 //
 //   mpi_loop LIBRARY VERSION OP ITERATIONS ROUNDS BYTES…

@@ -9,7 +9,7 @@
 
 namespace weft::perf {
 
-/// Of MPI_COMM_WORLD, by MPI alone.
+/// A Meeting of the ranks of MPI_COMM_WORLD, using MPI alone.
 inline Meeting mpi_meeting() {
   Meeting meeting;
   MPI_Comm_rank(MPI_COMM_WORLD, &meeting.rank);

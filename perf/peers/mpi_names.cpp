@@ -21,7 +21,10 @@ std::optional<MPI_Datatype> mpi_type(DataType dtype) {
   }
 }
 
-std::optional<MPI_Op> mpi_op(ReduceOp op) {
+std::optional<MPI_Op> mpi_op(ReduceOp op, DataType type) {
+  bool const of_truth = op == ReduceOp::land || op == ReduceOp::lor || op == ReduceOp::lxor;
+  bool const is_truth = type == DataType::boolean;
+  if (of_truth ? !is_truth && !is_integer(type) : is_truth) return std::nullopt;
   switch (op) {
     case ReduceOp::sum: return MPI_SUM;
     case ReduceOp::prod: return MPI_PROD;

@@ -9,9 +9,10 @@
 
 namespace weft::perf {
 
-/// MPI's name of a data type; none for floats of 8 and 16 bits.
+/// MPI's constant for a data type; none for floats of 8 and 16 bits.
 [[nodiscard]] std::optional<MPI_Datatype> mpi_type(DataType dtype);
-/// MPI's name of a reduction; none for avg, premul_sum and user.
-[[nodiscard]] std::optional<MPI_Op> mpi_op(ReduceOp op);
+/// MPI's constant for a reduction; none for avg, premul_sum and user, nor for pairs that only Weft supports: logical
+/// reductions of floats, and other than logical ones of booleans.
+[[nodiscard]] std::optional<MPI_Op> mpi_op(ReduceOp op, DataType type);
 
 }  // namespace weft::perf

@@ -1,5 +1,6 @@
-// What UCX itself takes for a small all_reduce of two ranks: one tagged message each way and an addition, with nothing
-// checked, recorded or watched. No library on UCX can take less; timed as all are. hosts_perf.py compiles it.
+// The time that UCX itself takes for a small all_reduce of two ranks: one tagged message each way and an addition, with
+// nothing checked, recorded or watched. No library on UCX can be faster. Timed like all others. hosts_perf.py compiles
+// it.
 //
 //   ucx_loop ITERATIONS ROUNDS BYTES…
 //
@@ -66,7 +67,7 @@ class Connection {
     ucp_request_free(request);
   }
 
-  ucp_worker_h worker_ = nullptr;  // all of it ends with the process
+  ucp_worker_h worker_ = nullptr;  // never freed: it ends with the process
   ucp_ep_h endpoint_ = nullptr;
 };
 

@@ -22,7 +22,7 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U);
 }
 
-// One element after the other, rounded to bf16 in the same loop.
+// One element at a time, rounded to bf16 in the same loop.
 #if defined(__clang__)
 #define WEFT_PERF_SCALAR_LOOP _Pragma("clang loop vectorize(disable) interleave(disable)")
 #define WEFT_PERF_SCALAR

@@ -8,7 +8,7 @@ float initial_value(std::size_t index) {
   return static_cast<float>(index % 1021) * 1e-3F - 0.5F;
 }
 
-// Values of everyday size, other ones in every step; cheap to make.
+// Values of typical size, different in every step and cheap to compute.
 void Side::write_gradients(int rank, std::size_t step) {
   std::size_t at = static_cast<std::size_t>(rank) * 7 + step * 13;
   for (BufferView const& view : gradients()) {
@@ -37,7 +37,7 @@ FlatModel::FlatModel(Communicator& world, Workload const& workload)
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = initial_value((rank_ * values.size() + i) % workload.tensor_count);
   convert(master.view(), parameter_shard());
-  convert(parameter_shard(), master.view());  // what fits bf16, as ZeroOptimizer begins with
+  convert(parameter_shard(), master.view());  // rounds to bf16, as ZeroOptimizer starts from
   world.all_gather(parameter_shard(), parameters.view()).wait();
 }
 

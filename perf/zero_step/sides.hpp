@@ -11,7 +11,7 @@
 
 namespace weft::perf {
 
-/// What every side trains: bf16 parameters with f32 originals, f32 gradients of a scaled loss, AdamW, clipping.
+/// What every side trains: bf16 parameters with f32 originals, f32 gradients of a scaled loss, with AdamW and clipping.
 struct Workload {
   std::size_t tensors = 100;
   std::size_t tensor_count = 1'000'000;  ///< elements of each: a multiple of 32 × ranks
@@ -23,20 +23,20 @@ struct Workload {
   [[nodiscard]] std::size_t count() const noexcept { return tensors * tensor_count; }
 };
 
-/// One way to do the phase of a step between backward and the next forward.
+/// One way to do the part of a step between backward and the next forward.
 class Side {
  public:
   Side() = default;
   Side(Side const&) = delete;
   Side& operator=(Side const&) = delete;
   virtual ~Side() = default;
-  /// Untimed: writes all gradients of this rank, as backward would.
+  /// Not timed: writes all gradients of this rank, as backward would.
   void write_gradients(int rank, std::size_t step);
-  /// From reduced gradients to parameters that are on every rank. Collective.
+  /// Collective. Goes from this rank's gradients to updated parameters on every rank.
   virtual void phase() = 0;
-  /// Parts of the last phase() and their seconds; none where they overlap.
+  /// The parts of the last phase() and their seconds; empty if the parts overlap.
   [[nodiscard]] std::vector<std::pair<std::string, double>> const& parts() const noexcept { return parts_; }
-  /// Untimed: reads all parameters of this rank, as forward would.
+  /// Not timed: reads all parameters of this rank, as forward would.
   [[nodiscard]] double read_parameters() const;
   /// Collective: the f32 originals of all parameters.
   [[nodiscard]] virtual std::vector<float> masters() = 0;
@@ -61,7 +61,7 @@ class Side {
 /// weft::ZeroOptimizer, stage 1.
 [[nodiscard]] std::unique_ptr<Side> fused_side(Communicator& world, Workload const& workload);
 
-/// What the two other sides train: they may take turns on one, so that a run needs less memory.
+/// The model of the two other sides. They may share one and use it in turn, so that a run needs less memory.
 class FlatModel {
  public:
   FlatModel(Communicator& world, Workload const& workload);
@@ -80,12 +80,12 @@ class FlatModel {
   std::size_t rank_;
 };
 
-/// The same with Weft's functions, each a pass of its own over all of the shard.
+/// The same phase with separate Weft functions, each of which makes its own pass over the shard.
 [[nodiscard]] std::unique_ptr<Side> passes_side(Communicator& world, Workload const& workload,
                                                 std::shared_ptr<FlatModel> model);
 
-/// MPI_Reduce_scatter_block, AdamW element by element without SIMD, MPI_Allgather. Does not look for overflow, clip or
-/// zero gradients. Null where this was not started by mpirun, or built without MPI.
+/// MPI_Reduce_scatter_block, AdamW element by element without SIMD, MPI_Allgather. Does not look for overflow, clip, or
+/// set gradients to zero. Null if mpirun did not start this program, or if it was built without MPI.
 [[nodiscard]] std::unique_ptr<Side> mpi_side(Communicator& world, Workload const& workload,
                                              std::shared_ptr<FlatModel> model);
 

@@ -11,7 +11,6 @@ void ActiveRanks::announce(Communicator& communicator, Stream const& stream, boo
   work_ = communicator.all_reduce(std::span<std::int32_t const>(&mine_, 1), std::span<std::int32_t>(&all_, 1),
                                   ReduceOp::sum, {host_.beside(stream, "how many ranks have data"), {}});
   announced_ = true;
-  if (active) ++active_steps_;
 }
 
 int ActiveRanks::count() const {
@@ -38,7 +37,7 @@ float ActiveRanks::factor(ReduceOp op, int ranks) const {
 void ActiveRanks::drain() const noexcept {
   try {
     work_.wait();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever asked has been told
+  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever asked for the result has been told
   }
 }
 

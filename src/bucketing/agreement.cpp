@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// What each rank says of itself, in this order.
+// What each rank tells the others about itself, in this order.
 enum Field : std::size_t {
   kTensors,
   kFirstBytes,
@@ -28,7 +28,7 @@ enum Field : std::size_t {
   kHook,
   kDigest,
   kFields,
-  kOverlap = kFields,  // not of an option that ranks must agree on, but of settings
+  kOverlap = kFields,  // not an option that ranks must agree on, but a setting
   kNamedFields
 };
 using Summary = std::array<std::uint64_t, kFields>;
@@ -63,7 +63,7 @@ std::string name_of(std::uint64_t count, std::uint64_t dtype) {
   return fmt::format("{} x {}", count, to_string(static_cast<DataType>(dtype)));
 }
 
-// The first difference between two ranks' specs, each padded to equal length.
+// The first difference between two ranks' specs; both lists are padded to equal length.
 std::string spec_difference(Summary const& reference, Summary const& other, std::span<std::uint64_t const> expected,
                             std::span<std::uint64_t const> actual) {
   std::size_t const common = std::min(reference[kTensors], other[kTensors]);
@@ -78,7 +78,7 @@ std::string spec_difference(Summary const& reference, Summary const& other, std:
                      reference[kTensors], common);
 }
 
-// As code has them; none of what is no option.
+// The options' names as in code; empty for what is no option.
 constexpr std::array<char const*, kNamedFields> kNames{"",
                                                        "limits.first_bytes",
                                                        "limits.bytes",
@@ -94,7 +94,7 @@ constexpr std::array<char const*, kNamedFields> kNames{"",
                                                        "",
                                                        "overlap"};
 
-// An option's value as code has it.
+// An option's value as it is written in code.
 std::string text_of(std::size_t field, std::uint64_t value) {
   constexpr std::array<std::string_view, 3> kCollectives{"all_reduce", "reduce_scatter", "reduce_scatter_and_release"};
   constexpr std::array<std::string_view, 2> kPolicies{"caps", "optimal"};
@@ -146,7 +146,7 @@ void check_agreement(Communicator& communicator, std::span<TensorSpec const> spe
   auto const odd = std::find_if(ranks.begin(), ranks.end(), differs);
   if (odd == ranks.end()) return;
 
-  // Every rank is here with the same summaries, so all take part in looking for the difference.
+  // Every rank comes here with the same summaries, so all take part in looking for the difference.
   std::size_t room = 0;
   for (Summary const& rank : ranks) room = std::max<std::size_t>(room, rank[kTensors]);
   std::vector<std::uint64_t> const all = gather(communicator, words_of(specs, room));
@@ -179,6 +179,22 @@ void check_agreement(Communicator& communicator, BucketSettings const& settings)
                             "every rank",
                             kNames[field], text_of(field, all[i]), i / kSettings, text_of(field, all[which])));
   }
+}
+
+void check_agreement(Communicator& communicator, JoinOptions const& options) {
+  auto const text = [](std::uint64_t both) {
+    return fmt::format("divisor {} and throw_on_early_termination {}",
+                       both / 2 == static_cast<std::uint64_t>(JoinDivisor::all_ranks) ? "all_ranks" : "active_ranks",
+                       both % 2 != 0);
+  };
+  std::array<std::uint64_t, 1> const mine{static_cast<std::uint64_t>(options.divisor) * 2 +
+                                          (options.throw_on_early_termination ? 1 : 0)};
+  std::vector<std::uint64_t> const all = gather(communicator, mine);
+  auto const odd = std::find_if(all.begin(), all.end(), [&](std::uint64_t one) { return one != all.front(); });
+  if (odd == all.end()) return;
+  throw Error(ErrorCode::mismatch,
+              fmt::format("bucketer: begin_join(): rank {} has {}, rank 0 {}; pass the same on every rank",
+                          odd - all.begin(), text(*odd), text(all.front())));
 }
 
 }  // namespace weft

@@ -7,15 +7,15 @@
 
 namespace weft {
 
-// What every plan keeps to, however it chooses its buckets. All throw Error{invalid_argument}.
+// The rules that every plan keeps to, however it chooses its buckets. All functions throw Error{invalid_argument}.
 
-/// `order` is a permutation of the specs' indices, and so many `shards` can be.
+/// Checks that `order` is a permutation of the specs' indices, and that there can be so many `shards`.
 void check_layout(std::span<TensorSpec const> specs, std::span<std::size_t const> order, std::size_t shards);
 
-/// Both parts are finite and not below 0.
+/// Checks that both parts are finite and not below 0.
 void check_cost(TransferCost const& cost);
 
-/// Elements of `spec` (tensor `tensor`, for errors) rounded up to whole cache lines.
+/// The elements of `spec`, rounded up to whole cache lines. `tensor` is its number, for errors.
 [[nodiscard]] std::size_t padded_count(std::size_t tensor, TensorSpec const& spec);
 
 /// Rounds a bucket up to whole cache lines for each of `shards` equal parts.

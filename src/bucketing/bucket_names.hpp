@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// What is in a bucket, for errors: "7, 6, 5", the first few of many: "7, 6, 5, 4, 3, 2 and 31 more"; "none".
+/// The tensors in a bucket, for errors: "7, 6, 5"; of many only the first few: "7, 6, 5, 4, 3, 2 and 31 more"; "none".
 [[nodiscard]] std::string name_tensors(Bucket const& bucket);
 
 }  // namespace weft

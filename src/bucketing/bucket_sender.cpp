@@ -13,7 +13,7 @@ namespace weft {
 
 namespace {
 
-/// Where gradients are written, on a GPU.
+/// The stream that writes gradients, on a GPU.
 std::optional<Stream> compute_stream(Communicator& communicator, BucketerOptions const& options) {
   if (options.device.type == DeviceType::cpu) return std::nullopt;
   communicator.connect(options.device);
@@ -23,7 +23,7 @@ std::optional<Stream> compute_stream(Communicator& communicator, BucketerOptions
                                                        to_string(stream.device()), to_string(options.device)));
 }
 
-/// Where buckets are sent.
+/// The stream that buckets are sent on.
 Stream communication_stream(Communicator& communicator, BucketerOptions const& options) {
   if (options.stream) return *options.stream;
   if (options.device.type != DeviceType::cpu) return DeviceAccess::backend(communicator)->make_stream();
@@ -73,9 +73,9 @@ std::shared_ptr<WireFeedback> const& BucketSender::feedback_of(std::size_t bucke
   return feedback_[bucket];
 }
 
-Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole,
-                             BufferView const& part) {
-  return hook_({index, plan, whole, part, op_, communicator_, stream()});
+Work BucketSender::call_hook(BucketPlan const& plan, std::size_t index, BufferView const& whole, BufferView const& part,
+                             std::span<std::uint8_t const> here) {
+  return hook_({index, plan, whole, part, op_, communicator_, stream(), here});
 }
 
 Work BucketSender::send(BufferView const& whole) {
@@ -85,7 +85,8 @@ Work BucketSender::send(BufferView const& whole) {
   return call_hook(plan, 0, whole, mine(whole));
 }
 
-BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t index) {
+BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t index,
+                                      std::span<std::uint8_t const> here) {
   BufferView const whole = storage.bucket(index);
   BufferView const part = this->part(storage, index);
   Sent sent;
@@ -97,8 +98,8 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   }
   if (has_hook()) {
     if (!compute_) sent.begun = enqueue_work(stream(), [] {});
-    sent.done = call_hook(storage.plan(), index, whole, part);
-    sent.done.wait_on(stream());  // whatever a hook did elsewhere, what follows here comes after
+    sent.done = call_hook(storage.plan(), index, whole, part, here);
+    sent.done.wait_on(stream());  // what follows here comes after it, whatever the hook did elsewhere
     if (compute_) sent.arrived.emplace().record(stream());
   } else {
     sent.done = collective(whole, part, feedback_of(index));
@@ -114,7 +115,8 @@ BucketSender::Sent BucketSender::send(BucketStorage const& storage, std::size_t 
   if (storage.comes_and_goes()) {
     storage.release(index, stream(), sent.done);
   } else if (collective_ == BucketCollective::reduce_scatter_and_release) {
-    // Right behind the collective, where nobody waits for it; not if it failed, for peers may still be reading.
+    // Done right behind the collective, where nobody waits for it; not if that failed, because peers may still be
+    // reading.
     stream().enqueue([&storage, index, whole, kept = part, done = sent.done] {
       if (done.error()) return;
       release_outside(whole, kept);
@@ -129,7 +131,7 @@ bool BucketSender::has_followers() const noexcept {
   return on_shard_ != nullptr || collective_ == BucketCollective::reduce_scatter_and_release;
 }
 
-// Not for the whole stream, which has the next parameters' gathers by then.
+// Does not wait for the whole stream, which by then has the gathers of the next parameters.
 void BucketSender::wait_for_followers() {
   if (compute_) return on_shard_ ? follow(*compute_, stream()) : void();
   if (has_hook()) return stream().synchronize();

@@ -18,12 +18,12 @@ namespace weft {
 class BucketStorage {
  public:
   /// Collective: allocates one zero-filled buffer per bucket that has elements. @throws Error{out_of_memory} on every
-  /// rank. With a stream of a GPU: there, and what zeroes and copies is enqueued on it.
+  /// rank. With a GPU's stream `on` memory is on that GPU, and zeroing and copying are enqueued on the stream.
   BucketStorage(Communicator& communicator, BucketPlan plan, MemoryKind kind = MemoryKind::gradients,
                 std::optional<Stream> const& on = {});
-  /// Buckets that come and go: symmetric memory for parts alone, each rank's of `shards`, of every bucket. The whole of
-  /// a bucket is there from its first use in a step to its release(): with a stream of a GPU in the order of `on`,
-  /// zero-filled; else in BucketTurns, its padding zero.
+  /// For buckets that come and go: only the parts, one for each of `shards` ranks of every bucket, stay in symmetric
+  /// memory. The whole of a bucket is there from its first use in a step to its release(). With a GPU's stream that
+  /// happens in the order of `on`, and the bucket is zero-filled; else buckets are in BucketTurns, with zero padding.
   BucketStorage(Communicator& communicator, BucketPlan plan, std::optional<Stream> const& on, std::size_t shards);
 
   [[nodiscard]] BucketPlan const& plan() const noexcept { return plan_; }
@@ -40,10 +40,10 @@ class BucketStorage {
 
   /// Whole buckets are there only while they are used, and parts lie by themselves.
   [[nodiscard]] bool comes_and_goes() const noexcept { return !parts_.empty(); }
-  /// Then: what bucket `index` is reduced to.
+  /// Where buckets come and go: what bucket `index` is reduced to.
   [[nodiscard]] BufferView part(std::size_t index) const noexcept { return parts_[index].view(); }
-  /// Then: the whole bucket goes once what was enqueued on `stream` so far is done, on the host unless `reduced`
-  /// failed, as peers may still be reading. Views of it are no longer valid.
+  /// Where buckets come and go: lets the whole bucket go once what was enqueued on `stream` so far is done; on the host
+  /// only if `reduced` did not fail, as peers may still be reading. Views of it are no longer valid.
   void release(std::size_t index, Stream& stream, Work const& reduced) const;
   /// No bucket is under way any more.
   void end_step() const {
@@ -56,12 +56,13 @@ class BucketStorage {
     return bucket(index).slice(static_cast<std::size_t>(rank) * count, count);
   }
 
-  /// For the memory account: of bucket `index` only `kept` bytes are still in memory; or all of them again.
+  /// For the memory account: says that of bucket `index` only `kept` bytes are still in memory, or all of them again.
   void note_released(std::size_t index, std::size_t kept) const;
   void note_whole(std::size_t index) const { released_[index].set(0); }
 
   void zero(std::size_t tensor) const;
-  /// Memory that a tensor's contents fit into, where the tensor is; and its contents there, or back from there.
+  /// room_for() returns memory for a copy of a tensor's contents, on the tensor's device; copy_out() copies them there,
+  /// copy_back() back.
   [[nodiscard]] Buffer room_for(std::size_t tensor) const;
   void copy_out(std::size_t tensor, Buffer const& to) const;
   void copy_back(std::size_t tensor, Buffer const& from) const;
@@ -78,7 +79,7 @@ class BucketStorage {
   MemoryKind kind_;
   std::vector<Buffer> parts_;            ///< where whole buckets come and go
   std::unique_ptr<BucketTurns> turns_;   ///< on the host where they do
-  mutable std::vector<Buffer> buffers_;  ///< an empty one while its bucket is not there
+  mutable std::vector<Buffer> buffers_;  ///< empty while the bucket is not there
   mutable std::vector<BufferView> tensors_;
   std::vector<std::size_t> bucket_of_;          ///< by tensor, where buckets come and go
   mutable std::vector<MemoryCharge> released_;  ///< by bucket

@@ -27,7 +27,7 @@ void BucketTurns::set_resident(Memory& memory, bool resident) {
   memory.resident = resident;
 }
 
-// The smallest that is large enough.
+// Takes the smallest memory left that is large enough.
 std::optional<std::size_t> BucketTurns::left_for(std::size_t bytes) {
   auto best = left_.end();
   for (auto one = left_.begin(); one != left_.end(); ++one) {

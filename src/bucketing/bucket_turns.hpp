@@ -12,33 +12,33 @@
 
 namespace weft {
 
-/// Host memory that a plan's buckets take turns in: within a step each takes what one that is reduced has left, where
-/// that is large enough, and else memory of its own. So a step whose buckets leave as they come touches the pages of
-/// those under way, and finds them in place; one that sends nothing has room for all. Thread-safe.
+/// Host memory that a plan's buckets use in turn. Within a step a bucket takes memory that a reduced bucket has left,
+/// if that is large enough, and else memory of its own. So a step whose buckets leave soon after they come touches only
+/// the pages of buckets under way, and finds these pages in place; a step that sends nothing has room for all buckets.
+/// Thread-safe.
 class BucketTurns {
  public:
-  /// Buckets that stay in memory between steps, the largest that were used.
+  /// How many buckets' memory stays resident between steps: the largest that were used.
   static constexpr std::size_t kKept = 2;
 
-  /// Collective: symmetric memory of every bucket, of which no page is there yet, charged as MemoryKind::communication
-  /// while its pages are. @throws Error{out_of_memory} on every rank.
+  /// Collective: reserves symmetric memory for every bucket, without any pages yet. It is charged as
+  /// MemoryKind::communication while its pages are there. @throws Error{out_of_memory} on every rank.
   BucketTurns(Communicator& communicator, BucketPlan const& plan);
 
-  /// Memory of bucket `index` until send(): the same however often it is asked for. Padding is zero, gradients are not
-  /// there yet. @throws Error{invalid_argument} after send() in this step; Error{out_of_memory} for an account's
-  /// budget.
+  /// The memory of bucket `index` until send(), the same on every call. Padding is zero; gradients have to be written.
+  /// @throws Error{invalid_argument} after send() in this step; Error{out_of_memory} for an account's budget.
   [[nodiscard]] Buffer take(std::size_t index);
   /// Bucket `index` is complete and on its way.
   void send(std::size_t index);
-  /// Nobody reads or writes it any more.
+  /// Nobody reads or writes the bucket any more: its memory may be taken by others.
   void leave(std::size_t index);
-  /// Every bucket that was here has left. All but kKept give their pages back.
+  /// All buckets that were taken have left. Gives back the pages of all memories but kKept.
   void end_step();
 
  private:
   struct Memory {
     Buffer buffer;
-    MemoryCharge absent;  ///< of what `buffer` is charged with, as much as is not in memory
+    MemoryCharge absent;  ///< the part of `buffer`'s charge that is not in memory
     bool resident = false;
   };
   enum class Turn : unsigned char { to_come, here, sent };

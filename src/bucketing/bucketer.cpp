@@ -18,7 +18,7 @@ BucketPlan first_plan(std::span<TensorSpec const> specs, BucketLimits const& lim
   return BucketPlan::build(specs, order, limits, shards);
 }
 
-// All that can be refused without asking the other ranks comes first, so that nobody waits for a rank that gave up.
+// What a rank can refuse without asking the others comes first, so that nobody waits for a rank that gave up.
 BucketPlan agreed_plan(Communicator& communicator, std::span<TensorSpec const> specs, BucketerOptions const& options,
                        std::size_t shards) {
   if (!is_valid(options.op)) {

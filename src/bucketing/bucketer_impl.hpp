@@ -19,7 +19,8 @@
 
 namespace weft {
 
-/// A step of a Bucketer, put together from those who know one part of it each.
+/// Runs a Bucketer's steps by means of the classes that each do one part of it: BucketSender, BucketStorage,
+/// ReadyTracker and so on.
 class Bucketer::Impl final : FailsOnce {
  public:
   Impl(Communicator& communicator, std::vector<TensorSpec> specs, BucketerOptions const& options);
@@ -61,6 +62,7 @@ class Bucketer::Impl final : FailsOnce {
 
   void resize_per_bucket();
   void announce_step();
+  void announce_own_step();
   void launch_next();
   void launch_full_buckets();
   void wait_for_bucket(std::size_t bucket);
@@ -80,7 +82,7 @@ class Bucketer::Impl final : FailsOnce {
   [[nodiscard]] BucketStorage allocate(BucketPlan plan) const;
   void move_to(BucketPlan plan);
   void drain() noexcept;
-  /// Rethrows what is being handled as an Error that names the bucket.
+  /// Rethrows the exception being handled as an Error that names the bucket.
   [[noreturn]] void rethrow_from(std::size_t bucket);
 
   Communicator& communicator_;
@@ -94,19 +96,19 @@ class Bucketer::Impl final : FailsOnce {
   std::optional<ActiveRanks> join_;
   DeviceScale device_scale_;
   std::vector<BucketSender::Sent> sent_;  ///< by bucket
-  std::vector<std::uint8_t> divided_;     ///< by bucket: divide_by_active() came
+  std::vector<std::uint8_t> divided_;     ///< by bucket: divide_by_active() has been called
   std::vector<Clock::time_point> ready_;  ///< by bucket
   std::vector<BucketTiming> timings_;
-  std::vector<Event> marked_at_;      ///< by tensor, where compute was; empty unless the GPU's times are noted
-  Clock::time_point gave_up_;         ///< when finish_launching() took what was not marked for missing
-  std::optional<TransferCost> cost_;  ///< what the plan was made with
+  std::vector<Event> marked_at_;  ///< by tensor: where compute was at the mark; empty unless a GPU's times are noted
+  Clock::time_point gave_up_;     ///< when finish_launching() took unmarked tensors for missing
+  std::optional<TransferCost> cost_;  ///< the cost that the plan was made with
   std::size_t launched_ = 0;          ///< buckets launched in this step: always the first ones of the plan
   std::size_t generation_ = 0;
-  bool all_launched_ = false;  ///< finish_launching() came, finish() did not
+  bool all_launched_ = false;  ///< finish_launching() has been called, finish() not yet
   bool sync_ = true;
-  bool shadowing_ = false;  ///< in a step of others
+  bool shadowing_ = false;  ///< in a step of other ranks
   bool rebuild_pending_;
-  bool ordered_ = false;  ///< the plan's order is one that was seen
+  bool ordered_ = false;  ///< the plan follows an order that was observed
 };
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "bucketing/agreement.hpp"
 #include "bucketing/bucketer_impl.hpp"
 #include "kernels/cpu/optim/gradients.hpp"
 #include "weft/error.hpp"
@@ -13,10 +14,11 @@ void Bucketer::Impl::begin_join(JoinOptions const& options) {
                 "bucketer: begin_join(): it is on already, a step is not finished, or synchronisation is off");
   }
   check_join(options, options_, specs_);
+  check_agreement(communicator_, options);
   join_.emplace(options);
 }
 
-// In front of the step's first bucket: on every rank in the same place, whatever becomes ready first.
+// Announces in front of the step's first bucket: on every rank that is the same place, whatever becomes ready first.
 void Bucketer::Impl::announce_step() {
   guarded([this] { join_->announce(communicator_, sender_.stream(), !shadowing_); });
   std::fill(divided_.begin(), divided_.end(), std::uint8_t{0});
@@ -28,6 +30,11 @@ void Bucketer::Impl::announce_step() {
     join_->end_step();
     throw;
   }
+}
+
+void Bucketer::Impl::announce_own_step() {
+  announce_step();
+  join_->count_step();
 }
 
 bool Bucketer::Impl::shadow_step() {
@@ -54,7 +61,7 @@ bool Bucketer::Impl::shadow_step() {
 
 std::size_t Bucketer::Impl::end_join() noexcept {
   if (!join_) return 0;
-  std::size_t const steps = join_->active_steps();
+  std::size_t const steps = join_->steps();
   join_->drain();
   join_.reset();
   return steps;

@@ -16,18 +16,18 @@ void Bucketer::Impl::resize_per_bucket() {
   timings_.reserve(storage_.bucket_count());
 }
 
-// What an optimal plan is made of.
+// Has the times noted that an optimal plan is made from, if one is to be made.
 void Bucketer::Impl::note_times() {
   bool const wanted = plans_optimally();
   if (sender_.compute()) {
-    marked_at_ = std::vector<Event>(wanted ? specs_.size() : 0);  // copies would be of one event
+    marked_at_ = std::vector<Event>(wanted ? specs_.size() : 0);  // made anew, as copies would share one event
     sender_.set_timed(options_.timed || wanted);
   } else {
     tracker_.note_times(wanted);
   }
 }
 
-// Waits for the GPU, and so for all events that compute was given, or made to wait for.
+// Waits for the GPU, and so for all events that compute recorded or waits for.
 void Bucketer::Impl::observe_device(Observation& seen) const {
   Event now;
   now.record(*sender_.compute());
@@ -45,7 +45,7 @@ void Bucketer::Impl::observe_device(Observation& seen) const {
   }
 }
 
-// timings_ are this step's, or none where nothing has been sent.
+// timings_ must be this step's, or empty where nothing has been sent.
 Observation Bucketer::Impl::observation() const {
   Observation seen{tracker_.observed_order(), {}, {}, {}};
   if (options_.policy != BucketPolicy::optimal) return seen;
@@ -71,7 +71,7 @@ void Bucketer::Impl::rebuild(Observation seen) {
     BucketPlan plan = replan(communicator_, sender_, specs_, options_, std::move(seen), cost_);
     if (plan != storage_.plan()) move_to(std::move(plan));
   } catch (Error const& error) {
-    // Every rank learns of the shortage from allocate(), so all of them keep the first plan.
+    // allocate() fails on every rank, so all of them keep the first plan.
     if (error.code() != ErrorCode::out_of_memory) throw;
     log(LogLevel::warn, fmt::format("bucketer: keeping the first bucket plan: {}", error.what()));
   }
@@ -82,7 +82,7 @@ void Bucketer::Impl::rebuild_before_sending() {
   ready_.assign(storage_.bucket_count(), now());
 }
 
-// What others own is freed: of a GPU's memory by buckets, of the host's page by page where buckets stay.
+// Memory for what other ranks own is freed: on a GPU bucket by bucket, on the host page by page where buckets stay.
 BucketStorage Bucketer::Impl::allocate(BucketPlan plan) const {
   bool const releases = options_.collective == BucketCollective::reduce_scatter_and_release;
   if (releases && (sender_.compute() || options_.come_and_go)) {
@@ -91,7 +91,7 @@ BucketStorage Bucketer::Impl::allocate(BucketPlan plan) const {
   return {communicator_, std::move(plan), MemoryKind::gradients, sender_.compute()};
 }
 
-// Between steps sharded results are no more than rests, which are not worth their pages.
+// Between steps a sharded bucket holds only remains, which are not worth the pages that copying would touch.
 void Bucketer::Impl::move_to(BucketPlan plan) {
   BucketStorage storage = allocate(std::move(plan));
   if (!sender_.sharded() || tracker_.any_gradient()) storage.copy_tensors_from(storage_);

@@ -1,4 +1,4 @@
-// Other settings between steps.
+// Bucketer::reconfigure(): other settings between steps.
 #include <string>
 #include <utility>
 #include <vector>

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Once a hook has failed here, peers wait for what it has not sent.
+// After a hook has failed here, peers wait for what it has not sent.
 void Bucketer::Impl::rethrow_from(std::size_t bucket) {
   Bucket const& plan = storage_.plan().buckets[bucket];
   auto const describe = [&](char const* cause) {
@@ -39,7 +39,9 @@ void Bucketer::Impl::launch_next() {
   }
   if (storage_.plan().buckets[bucket].count != 0) {
     try {
-      sent_[bucket] = sender_.send(storage_, bucket);
+      std::span<std::uint8_t const> const here =
+          presence_.matters() ? tracker_.gradients() : std::span<std::uint8_t const>();
+      sent_[bucket] = sender_.send(storage_, bucket, here);
     } catch (std::exception const&) {
       rethrow_from(bucket);
     }
@@ -64,7 +66,7 @@ void Bucketer::Impl::mark(std::size_t index, bool with_gradient) {
                 fmt::format("bucketer: mark_{}({}): this step's buckets are on their way; call finish() first",
                             with_gradient ? "ready" : "unused", index));
   }
-  if (join_ && sync_ && !join_->announced()) announce_step();
+  if (join_ && sync_ && !join_->announced()) announce_own_step();
   bool const full = tracker_.mark(index, with_gradient);
   if (!marked_at_.empty()) marked_at_[index].record(*sender_.compute());
   storage_.note_whole(tracker_.bucket_of(index));
@@ -90,7 +92,7 @@ void Bucketer::Impl::set_sync(bool sync) {
 void Bucketer::Impl::finish_launching() {
   check_usable();
   if (!sync_ || all_launched_) return;
-  if (join_ && !join_->announced()) announce_step();
+  if (join_ && !join_->announced()) announce_own_step();
   gave_up_ = now();
   for (std::size_t bucket = launched_; bucket < storage_.bucket_count(); ++bucket) {
     if (!tracker_.is_full(bucket)) ready_[bucket] = gave_up_;
@@ -132,7 +134,7 @@ void Bucketer::Impl::check_launched(char const* call, std::size_t index) const {
 bool Bucketer::Impl::has_arrived(std::size_t index) const {
   check_launched("has_arrived", index);
   auto const& sent = sent_[tracker_.bucket_of(index)];
-  return sent.done.test() && sent.begun.test();
+  return sent.done.test() && sent.begun.test() && (!unused_.is_aside(index) || presence_.is_known());
 }
 
 void Bucketer::Impl::wait(std::size_t index) {
@@ -143,7 +145,7 @@ void Bucketer::Impl::wait(std::size_t index) {
   });
 }
 
-// The first failure, once nothing is under way any more.
+// Throws the first failure, after nothing is under way any more.
 void Bucketer::Impl::wait_for_all() {
   std::exception_ptr first;
   for (std::size_t bucket = 0; bucket < launched_; ++bucket) {
@@ -165,13 +167,13 @@ void Bucketer::Impl::wait_for_all() {
 
 void Bucketer::Impl::record_timings() {
   timings_.clear();
-  if (sender_.compute()) return;  // to ask a GPU is to wait for it
+  if (sender_.compute()) return;  // asking a GPU means waiting for it
   for (std::size_t bucket = 0; bucket < storage_.bucket_count(); ++bucket) {
     WorkTimings const done = sent_[bucket].done.timings();
     WorkTimings const begun = sent_[bucket].begun.timings();
     BucketTiming timing{storage_.plan().buckets[bucket].bytes(), ready_[bucket], done.started, done.finished};
     if (begun.started != Clock::time_point()) timing.started = begun.started;
-    // What was not enqueued is not timed.
+    // What was not enqueued has no times of its own.
     if (timing.started == Clock::time_point()) timing.started = timing.ready;
     if (timing.finished == Clock::time_point()) timing.finished = timing.started;
     timings_.push_back(timing);
@@ -211,7 +213,7 @@ void Bucketer::Impl::finish() {
   if (missing) throw BrokenPromise("bucketer: finish()", *missing);
 }
 
-// Of a step in which some rank had no data nothing can be learnt.
+// Nothing can be learnt from a step in which some rank had no data.
 void Bucketer::Impl::learn_unused() {
   if (join_ && join_->count() != communicator_.size()) return;
   std::vector<std::size_t> const never = presence_.learn();
@@ -223,7 +225,7 @@ void Bucketer::Impl::drain() noexcept {
     try {
       sent_[bucket].done.wait();
     } catch (std::exception const& error) {
-      // A failure that finish() or wait() has thrown is known to the caller; one that nobody asked for is not.
+      // The caller knows a failure that finish() or wait() has thrown, but not one that nobody asked for.
       if (!has_failed()) log(LogLevel::warn, fmt::format("bucketer: destroyed before finish(): {}", error.what()));
     }
   }

@@ -14,7 +14,7 @@ class DeviceScale::Impl {
   void scale(BufferView const& memory, float factor, Stream const& stream) {
     if (factor_.data() == nullptr) factor_ = stream.impl().allocate(1, DataType::f32);
     if (factor != host_) {
-      Stream(stream).synchronize();  // copies of the one before
+      Stream(stream).synchronize();  // the old factor may still be being copied
       host_ = factor;
       stream.impl().copy(factor_.data(), &host_, sizeof(host_));
     }
@@ -25,7 +25,7 @@ class DeviceScale::Impl {
   void forget() { lists_.clear(); }
 
  private:
-  float host_ = 0;  ///< what factor_ is, once the stream is there
+  float host_ = 0;  ///< factor_'s value once the stream has come to its copy
   Buffer factor_;
   std::map<void*, cuda::GradientList> lists_;
 };

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// Multiplies memory on a GPU by factors that the host decides, and that seldom change. Not thread-safe.
+/// Multiplies memory on a GPU by factors that the host decides and that seldom change. Not thread-safe.
 class DeviceScale {
  public:
   DeviceScale();
@@ -16,10 +16,10 @@ class DeviceScale {
   DeviceScale(DeviceScale const&) = delete;
   DeviceScale& operator=(DeviceScale const&) = delete;
 
-  /// memory ← factor·memory, f32, bf16 or f16, in the order of `stream`, always the same one. Waits for it where the
-  /// factor is not the one before, and the first time for this memory.
+  /// memory ← factor·memory, for f32, bf16 or f16, in the order of `stream`, which must be the same in every call.
+  /// Waits for the stream where the factor has changed, and the first time for this memory.
   void scale(BufferView const& memory, float factor, Stream const& stream);
-  /// The memory is no longer there.
+  /// Forgets the memory scaled so far, which is no longer there.
   void forget();
 
  private:

@@ -18,7 +18,7 @@ namespace weft {
 
 namespace {
 
-// With NaN, of f32, bf16 and f16.
+// Overwrites f32, bf16 or f16 memory with NaN.
 void overwrite(BufferView const& view) {
   if (view.count != 0) std::memset(view.data, 0xff, view.bytes());
 }
@@ -41,16 +41,17 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
         sharded
             ? wire.slice(static_cast<std::size_t>(bucket.communicator.rank()) * bucket.mine.count, bucket.mine.count)
             : wire;
-    Work const narrowed = enqueue_work(bucket.stream, [self = shared_from_this(), whole = bucket.whole, wire,
-                                                       slots = bucket.plan.buckets[bucket.index].slots] {
-      self->narrow(whole, wire, slots);
-      for (BucketSlot const& slot : slots) {
-        if (self->options_.poison) overwrite(whole.slice(slot.offset, slot.count));
-      }
-    });
+    Work const narrowed = enqueue_work(
+        bucket.stream, [self = shared_from_this(), whole = bucket.whole, wire,
+                        slots = bucket.plan.buckets[bucket.index].slots, counting = with_residuals(bucket)] {
+          self->narrow(whole, wire, slots, counting);
+          for (BucketSlot const& slot : slots) {
+            if (self->options_.poison) overwrite(whole.slice(slot.offset, slot.count));
+          }
+        });
     Work const reduced = reduce(bucket, wire, part, on_stream);
     return enqueue_work(bucket.stream, [self = shared_from_this(), narrowed, reduced, wire, part, mine = bucket.mine] {
-      narrowed.wait();  // both are over: they were on this stream
+      narrowed.wait();  // neither blocks: both were on this stream
       reduced.wait();
       kernels::convert(part.data, part.dtype, mine.data, mine.dtype, mine.count);
       if (self->options_.poison) overwrite(wire);
@@ -65,12 +66,12 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     if (!options_.error_feedback) return;
     if (tensor >= residuals_.size()) residuals_.resize(tensor + 1);
     residuals_[tensor] = std::move(values);
-    if (tensor < on_device_.size()) on_device_[tensor] = Buffer();  // the next step takes it from here
+    if (tensor < on_device_.size()) on_device_[tensor] = Buffer();  // so the next step uploads this
   }
 
  private:
-  // All of it is on the stream: before the collective one kernel, or one for each tensor that has residuals, and one
-  // behind it.
+  // Everything is enqueued on the stream: before the collective one kernel, or one for each tensor that has residuals,
+  // and one kernel behind it.
   Work send_on_device([[maybe_unused]] GradientBucket const& bucket) {
 #ifdef WEFT_CUDA_TRAINING
     if (options_.poison) {
@@ -98,15 +99,18 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     stream_ = bucket.stream;
     std::vector<BucketSlot> const& slots = bucket.plan.buckets[bucket.index].slots;
     check_residuals(slots);
+    for (BucketSlot const& slot : slots) {  // for every tensor, as narrow() does
+      if (slot.count != 0) (void)residual_on_device(slot);
+    }
     stream_->impl().zero(wire.data, wire.bytes());  // what lies between tensors
-    for (BucketSlot const& slot : slots) {
+    for (BucketSlot const& slot : with_residuals(bucket)) {
       if (slot.count == 0) continue;
       cuda::on_gpu::compress_with_feedback(bucket.whole.slice(slot.offset, slot.count), residual_on_device(slot),
                                            wire.slice(slot.offset, slot.count), bucket.stream);
     }
   }
 
-  // At first, and after set_residual(), what is here, or zeros.
+  // The first time, and after set_residual(), uploads the host's residual, or zeros.
   [[nodiscard]] BufferView residual_on_device(BucketSlot const& slot) {
     on_device_.resize(residuals_.size());
     Buffer& residual = on_device_[slot.tensor];
@@ -115,12 +119,12 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     std::vector<float> const& values = residuals_[slot.tensor];
     if (values.empty()) return residual.view();
     stream_->impl().copy(residual.data(), values.data(), values.size() * sizeof(float));
-    stream_->synchronize();  // before anybody changes them here
+    stream_->synchronize();  // before anybody changes `values`
     return residual.view();
   }
 #endif
 
-  // A copy, for the caller.
+  // Copies a residual to the host, for the caller.
   void fetch(std::size_t tensor) {
     residuals_[tensor].resize(on_device_[tensor].count());
     stream_->impl().copy(residuals_[tensor].data(), on_device_[tensor].data(), on_device_[tensor].view().bytes());
@@ -129,11 +133,12 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
 
   static Work reduce(GradientBucket const& bucket, BufferView const& whole, BufferView const& mine,
                      CollectiveOptions const& on_stream) {
-    if (mine.count == whole.count) return bucket.communicator.all_reduce(whole, whole, bucket.op, on_stream);
+    bool const in_place = mine.data == whole.data && mine.count == whole.count;  // one rank's part may lie elsewhere
+    if (in_place) return bucket.communicator.all_reduce(whole, whole, bucket.op, on_stream);
     return bucket.communicator.reduce_scatter(whole, mine, bucket.op, on_stream);
   }
 
-  // For the plan's largest bucket: buckets follow each other on the stream, so they can share it.
+  // Makes room for the plan's largest bucket. Buckets follow each other on the stream, so all can use the same memory.
   void make_room(GradientBucket const& bucket) {
     std::size_t most = 0;
     std::size_t tensors = 0;
@@ -159,22 +164,33 @@ class GradientCompressor::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void narrow(BufferView const& whole, BufferView const& wire, std::vector<BucketSlot> const& slots) {
+  // Residuals of the other tensors stay: where no rank has a gradient, what arrives does not count, and they would be
+  // lost.
+  static std::vector<BucketSlot> with_residuals(GradientBucket const& bucket) {
+    std::vector<BucketSlot> slots = bucket.plan.buckets[bucket.index].slots;
+    if (!bucket.here.empty())
+      std::erase_if(slots, [&](BucketSlot const& slot) { return bucket.here[slot.tensor] == 0; });
+    return slots;
+  }
+
+  // Every rank keeps residuals of all that is sent, whichever gradients it has: a checkpoint needs each rank's.
+  void narrow(BufferView const& whole, BufferView const& wire, std::vector<BucketSlot> const& slots,
+              std::vector<BucketSlot> const& counting) {
     if (!options_.error_feedback) return kernels::convert(whole.data, whole.dtype, wire.data, wire.dtype, whole.count);
-    std::memset(wire.data, 0, wire.bytes());  // what lies between tensors
-    for (BucketSlot const& slot : slots) {
-      std::vector<float>& residual = residuals_[slot.tensor];
-      residual.resize(slot.count, 0.0F);
-      kernels::compress_with_feedback(static_cast<float const*>(whole.data) + slot.offset, residual.data(),
-                                      wire.slice(slot.offset, slot.count).data, wire.dtype, slot.count);
+    std::memset(wire.data, 0, wire.bytes());  // what lies between tensors, and gradients that are not here
+    for (BucketSlot const& slot : slots) residuals_[slot.tensor].resize(slot.count, 0.0F);
+    for (BucketSlot const& slot : counting) {
+      kernels::compress_with_feedback(static_cast<float const*>(whole.data) + slot.offset,
+                                      residuals_[slot.tensor].data(), wire.slice(slot.offset, slot.count).data,
+                                      wire.dtype, slot.count);
     }
   }
 
   CompressionOptions options_;
   Buffer wire_;
-  std::vector<std::vector<float>> residuals_;  // by tensor: buckets may change
-  std::vector<Buffer> on_device_;              // the same on a GPU; those in residuals_ are copies then
-  std::optional<Stream> stream_;               // of theirs
+  std::vector<std::vector<float>> residuals_;  // by tensor, as buckets may change
+  std::vector<Buffer> on_device_;              // the same on a GPU, where residuals_ has only copies
+  std::optional<Stream> stream_;               // the stream of on_device_
 };
 
 GradientCompressor::GradientCompressor(CompressionOptions const& options) : impl_(std::make_shared<Impl>(options)) {

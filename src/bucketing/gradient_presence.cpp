@@ -14,7 +14,7 @@ GradientPresence::GradientPresence(UnusedGradients mode, std::size_t tensors) : 
 
 void GradientPresence::begin(std::span<std::uint8_t const> here) {
   if (!matters() || learnt_) return;
-  wait();  // where nobody asked for the step before, that may still be under way
+  wait();  // the last step's may still be under way if nobody asked for it
   agreements_.clear();
   std::copy(here.begin(), here.end(), here_.begin());
   std::copy(here.begin(), here.end(), anywhere_.begin());
@@ -33,6 +33,10 @@ bool GradientPresence::has_gradient(std::size_t tensor) const {
   return anywhere_[tensor] != 0;
 }
 
+bool GradientPresence::is_known() const noexcept {
+  return std::all_of(agreements_.begin(), agreements_.end(), [](Work const& agreement) { return agreement.test(); });
+}
+
 void GradientPresence::wait() const {
   for (Work const& agreement : agreements_) agreement.wait();
 }
@@ -41,7 +45,7 @@ void GradientPresence::drain() const noexcept {
   for (Work const& agreement : agreements_) {
     try {
       agreement.wait();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): whoever asked has been told
+    } catch (...) {  // NOLINT(bugprone-empty-catch): whoever asked for the result has been told
     }
   }
 }

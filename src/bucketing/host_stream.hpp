@@ -6,12 +6,12 @@
 
 namespace weft {
 
-/// Where ranks tell one another, through host memory, what concerns work on a stream: on that stream, or where it is a
-/// GPU's on one of its own, so that no GPU waits. Not thread-safe.
+/// A host stream on which ranks tell one another, through host memory, what concerns work on another stream. That is
+/// the other stream itself or, where that is a GPU's, one of its own, so that no GPU waits. Not thread-safe.
 class HostStream {
  public:
-  /// The stream for what concerns `stream`. `what` is told, for the error. @throws Error{unsupported} while `stream` is
-  /// captured: a graph's replays would not tell it again.
+  /// The stream to use beside `stream`. `what` says in the error what is to be found out. @throws Error{unsupported}
+  /// while `stream` is being captured: a graph's replays would not ask again.
   [[nodiscard]] Stream const& beside(Stream const& stream, char const* what);
 
  private:

@@ -24,11 +24,11 @@ void check_times(std::span<TensorSpec const> specs, std::span<double const> read
   check_cost(cost);
 }
 
-// The best way to send the first so many tensors of the order.
+// The best way to send the first tensors of the order, as many as its index in prefixes_ says.
 struct Prefix {
   double arrived = -std::numeric_limits<double>::infinity();
   std::size_t buckets = 0;
-  std::size_t last_begins = 0;  // where in the order its last bucket does
+  std::size_t last_begins = 0;  // where in the order its last bucket begins
 
   [[nodiscard]] bool better_than(Prefix const& other) const noexcept {
     return arrived != other.arrived ? arrived < other.arrived : buckets < other.buckets;
@@ -61,7 +61,7 @@ class Search {
   // Sends the first `last` + 1 tensors, all of which are ready at `ready`.
   [[nodiscard]] Prefix extend(std::size_t last, double ready) const {
     DataType const dtype = specs_[order_[last]].dtype;
-    (void)padded_count(order_[last], specs_[order_[last]]);  // refuses an unknown type
+    (void)padded_count(order_[last], specs_[order_[last]]);  // throws for an unknown type
     Prefix best{std::numeric_limits<double>::infinity(), 0, last};
     Bucket sent{dtype, 0, {}};
     std::size_t const most = std::numeric_limits<std::ptrdiff_t>::max() / size_of(dtype);
@@ -70,7 +70,7 @@ class Search {
       if (padded > most - sent.count) break;
       sent.count += padded;
       double const takes = seconds(sent);
-      // Nothing that begins earlier can be better: it is ready no sooner and takes no less.
+      // A bucket that begins earlier cannot be better: it is ready no sooner and takes no less.
       if (ready + takes > best.arrived) break;
       Prefix const candidate{std::max(prefixes_[first].arrived, ready) + takes, prefixes_[first].buckets + 1, first};
       if (candidate.better_than(best)) best = candidate;

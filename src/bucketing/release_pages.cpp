@@ -14,7 +14,7 @@ void release(std::byte* first, std::byte* last) noexcept {
   auto const before = -reinterpret_cast<std::uintptr_t>(first) % page;  // bytes up to the next page
   auto const after = reinterpret_cast<std::uintptr_t>(last) % page;
   auto const bytes = static_cast<std::uintptr_t>(last - first);
-  // MADV_REMOVE frees shared memory for all who map it; private memory refuses it.
+  // MADV_REMOVE frees shared memory for all processes that map it; it fails for private memory.
   if (bytes < before + after + page || madvise(first + before, bytes - before - after, MADV_REMOVE) != 0) {
     std::memset(first, 0, bytes);
     return;

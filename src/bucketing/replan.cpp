@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// The type with the most bytes stands for all.
+// Measures with the type that has the most bytes, which stands for all.
 TransferCost measured(Communicator& communicator, BucketSender& sender, std::span<TensorSpec const> specs) {
   std::map<DataType, std::size_t> bytes;
   std::size_t total = 0;
@@ -22,7 +22,7 @@ TransferCost measured(Communicator& communicator, BucketSender& sender, std::spa
   return total == 0 ? TransferCost{} : measure_transfer_cost(communicator, sender, most->first, total);
 }
 
-// The rank that came to a bucket last waited for nobody.
+// The least of the ranks' times counts: the rank that came to a bucket last waited for nobody.
 double seconds_lost(Communicator& communicator, Observation& seen, TransferCost const& cost) {
   if (seen.seconds.empty()) return 0;
   std::span<double> const seconds(seen.seconds);
@@ -35,7 +35,7 @@ double seconds_lost(Communicator& communicator, Observation& seen, TransferCost 
   return std::max(0.0, *middle);
 }
 
-// Rank 0's, as the rest of the plan comes from there.
+// Takes rank 0's cost, as the rest of the plan comes from there.
 TransferCost given(Communicator& communicator, TransferCost const& cost) {
   std::array<double, 2> parts{cost.seconds, cost.seconds_per_byte};
   communicator.broadcast(BufferView(std::span<double>(parts)), 0).wait();
@@ -49,7 +49,7 @@ BucketPlan replan(Communicator& communicator, BucketSender& sender, std::span<Te
   communicator.broadcast(BufferView(std::span(seen.order)), 0).wait();
   std::vector<std::size_t> order(seen.order.begin(), seen.order.end());
   if (options.policy == BucketPolicy::caps) return BucketPlan::build(specs, order, options.limits, sender.shards());
-  // A bucket cannot travel before the last rank has it.
+  // A bucket cannot travel before the last rank has its gradients.
   std::span<double> const ready(seen.ready);
   communicator.all_reduce(ready, ready, ReduceOp::max).wait();
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return ready[a] < ready[b]; });

@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-constexpr std::size_t kRatio = 16;  // of the two sizes
+constexpr std::size_t kRatio = 16;  // of the larger size to the smaller
 constexpr std::size_t kRepetitions = 5;
 
 // Seconds from the end of one transfer to the end of the next. The first one waits for the slowest rank, touches fresh
@@ -23,7 +23,7 @@ double seconds_each(BucketSender& sender, BufferView const& whole) {
   std::array<Clock::time_point, kRepetitions + 1> finished;
   for (std::size_t i = 0; i < works.size(); ++i) {
     works[i] = sender.send(whole);
-    finished[i] = now();  // holds where a hook did it inline
+    finished[i] = now();  // kept only where a hook sent it inline
   }
   for (std::size_t i = 0; i < works.size(); ++i) {
     works[i].wait();
@@ -37,7 +37,7 @@ double seconds_each(BucketSender& sender, BufferView const& whole) {
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
-/// The same in the GPU's time.
+/// The same, in the GPU's time.
 double seconds_each_on_gpu(BucketSender& sender, BufferView const& whole) {
   std::array<Work, kRepetitions + 1> works;
   std::array<Event, kRepetitions + 1> finished;

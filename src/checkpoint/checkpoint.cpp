@@ -34,7 +34,8 @@ bool is_convertible(DataType from, DataType to) noexcept {
 
 class Checkpoint::Impl {
  public:
-  explicit Impl(std::filesystem::path const& folder) : folder_(folder), index_(read_index(folder)) {
+  [[nodiscard]] static std::unique_ptr<Impl> open(std::filesystem::path const& folder);
+  Impl(std::filesystem::path const& folder, CheckpointIndex index) : folder_(folder), index_(std::move(index)) {
     for (IndexTensor const& one : index_.tensors) tensors_.push_back(one.tensor);
     for (std::string const& file : index_.files) files_.push_back(File::open(folder / file));
     offsets_.resize(index_.tensors.size());
@@ -61,10 +62,24 @@ class Checkpoint::Impl {
   CheckpointIndex index_;
   std::vector<Tensor> tensors_;
   std::vector<File> files_;
-  std::vector<std::vector<std::uint64_t>> offsets_;  ///< of each tensor's parts in their files
+  std::vector<std::vector<std::uint64_t>> offsets_;  ///< by tensor, then by part: where its values begin in their file
 };
 
-// The file is the index's, and has what that says.
+// A save that ends meanwhile removes the files that the index named, after it has put another index in place. So a
+// failure is final only if the index still names the same save.
+std::unique_ptr<Checkpoint::Impl> Checkpoint::Impl::open(std::filesystem::path const& folder) {
+  for (CheckpointIndex index = read_index(folder);;) {
+    std::string const save = index.save;
+    try {
+      return std::make_unique<Impl>(folder, std::move(index));
+    } catch (Error const&) {
+      index = read_index(folder);
+      if (index.save == save) throw;
+    }
+  }
+}
+
+// Checks that the file belongs to the index's save, and has the tensors that the index says.
 void Checkpoint::Impl::check_file(std::size_t file) {
   std::filesystem::path const& path = files_[file].path();
   SafetensorsHeader const header = read_safetensors(files_[file]);
@@ -113,7 +128,7 @@ void Checkpoint::Impl::read(CheckpointRange const& range) const {
   }
 }
 
-// The part's blocks that the range touches, one after the other.
+// Reads the part's blocks that the range touches, one after the other.
 void Checkpoint::Impl::read_part(std::size_t tensor, std::size_t part, CheckpointRange const& range) const {
   DataType const dtype = tensors_[tensor].dtype;
   IndexPart const& from = index_.tensors[tensor].parts[part];
@@ -136,7 +151,7 @@ void Checkpoint::Impl::read_part(std::size_t tensor, std::size_t part, Checkpoin
     std::size_t const count = std::min(last, end) - wanted;
     BufferView const to = range.into.slice(from.first + wanted - range.first, count);
     ConstBufferView const found(bytes.data() + (wanted - begin) * size_of(dtype), count, dtype);
-    if (dtype == to.dtype) {  // of any type
+    if (dtype == to.dtype) {  // possible for every type
       std::memcpy(to.data, found.data, to.bytes());
     } else {
       convert(found, to);
@@ -145,12 +160,12 @@ void Checkpoint::Impl::read_part(std::size_t tensor, std::size_t part, Checkpoin
 }
 
 Checkpoint Checkpoint::open(std::filesystem::path const& folder) {
-  return Checkpoint(std::make_unique<Impl>(folder));
+  return Checkpoint(Impl::open(folder));
 }
 
 Checkpoint Checkpoint::open(Communicator& communicator, std::filesystem::path const& folder) {
   std::unique_ptr<Impl> impl;
-  together(communicator, [&] { impl = std::make_unique<Impl>(folder); });
+  together(communicator, [&] { impl = Impl::open(folder); });
   std::string const save = broadcast_text(communicator, impl->save());
   together(communicator, [&] {
     if (impl->save() != save) refuse(folder / kIndexName, "was replaced while the ranks opened it; open it again");

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // of one read or write; Linux stops at 2 GiB
 
-// What to do about it; empty where only the cause can say.
+// What to do about the error; empty where only the cause can say.
 std::string_view next_step(int error) {
   switch (error) {
     case ENOENT: return "; check that the path is right and that every rank sees it";
@@ -68,14 +68,19 @@ File File::open_folder(std::filesystem::path path) {
   return {std::move(path), O_RDONLY | O_DIRECTORY};
 }
 
-File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      locked_(std::exchange(other.locked_, false)) {}
 File& File::operator=(File&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(locked_, other.locked_);
   return *this;
 }
 File::~File() {
-  if (descriptor_ >= 0) close(descriptor_);  // what must last was synced, which is where errors come
+  if (locked_) (void)flock(descriptor_, LOCK_UN);  // closing it does not unlock while a forked process has it open
+  if (descriptor_ >= 0) close(descriptor_);        // whatever must last was synced, and that is where errors show
 }
 
 void File::fail(char const* action, int error) const {
@@ -134,6 +139,7 @@ void File::lock() {
     }
     return;
   }
+  locked_ = true;
 }
 
 std::string read_whole(std::filesystem::path const& path, std::uint64_t limit) {
@@ -151,7 +157,7 @@ std::string read_whole(std::filesystem::path const& path, std::uint64_t limit) {
 void replace_file(std::filesystem::path const& path, std::string const& text) {
   std::filesystem::path temporary = path;
   temporary += ".new";
-  ::unlink(temporary.c_str());  // left by a save that was ended
+  ::unlink(temporary.c_str());  // left behind by a save that was ended
   try {
     File file = File::create(temporary);
     file.write(std::as_bytes(std::span(text)));

@@ -44,7 +44,7 @@ Json tensor_to_json(IndexTensor const& one) {
   return {{"dtype", safetensors_name(one.tensor.dtype)}, {"shape", one.tensor.shape}, {"parts", std::move(parts)}};
 }
 
-/// One index's text being read.
+/// Reads the text of one index.
 class Parser {
  public:
   explicit Parser(std::filesystem::path const& path) : path_(path) {}
@@ -68,7 +68,7 @@ class Parser {
  private:
   [[noreturn]] void bad(std::string const& what) const { refuse(path_, what); }
 
-  /// Nothing outside of the checkpoint's folder.
+  /// Refuses files outside of the checkpoint's folder.
   [[nodiscard]] std::string file_name(std::string name) const {
     std::filesystem::path const path(name);
     bool const leaves = path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();

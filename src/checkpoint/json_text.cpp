@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <set>
-#include <vector>
-
+#include "core/strict_json.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -13,6 +11,7 @@ using Json = nlohmann::json;
 
 namespace {
 
+constexpr std::size_t kDeepest = 32;  // dump() recurses for each level; an index has 7, a header 3
 constexpr char const* kTakeAnother = "restore the file from a copy, or take another checkpoint";
 
 // Without the library's "[json.exception.out_of_range.403] ".
@@ -34,19 +33,15 @@ void refuse(std::filesystem::path const& path, std::string const& what) {
 }
 
 Json parse_json(std::filesystem::path const& path, std::string_view text) {
-  std::vector<std::set<std::string>> open;  // the names so far of every object that is not closed
-  auto const watch = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second) {
-      refuse(path, fmt::format("has {} twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
   try {
-    return Json::parse(text, watch);
+    return parse_strict_json(text, kDeepest);
+  } catch (RefusedJson const& refused) {
+    if (refused.repeated()) refuse(path, fmt::format("has {} twice", *refused.repeated()));
+    refuse(path, fmt::format("its JSON is more than {} deep; {}", kDeepest, kTakeAnother));
   } catch (Json::parse_error const& broken) {
     refuse(path, fmt::format("its JSON breaks off or is damaged at byte {}; {}", broken.byte, kTakeAnother));
+  } catch (Json::out_of_range const& beyond) {  // a number out of range
+    refuse_contents(path, beyond);
   }
 }
 

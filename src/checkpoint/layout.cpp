@@ -57,7 +57,7 @@ std::string shape_and_type(std::vector<std::size_t> const& shape, DataType dtype
   return fmt::format("{} of {}", Json(shape).dump(), to_string(dtype));
 }
 
-// One rank may have several ranges of a tensor, but not two tensors of one name, nor one range twice.
+// A rank may have several ranges of a tensor, but not two tensors of one name, nor one range twice.
 void check_repeats(std::span<CheckpointTensor const> tensors) {
   std::map<std::string_view, CheckpointTensor const*> firsts;
   std::set<std::pair<std::string_view, std::size_t>> begins;
@@ -75,10 +75,10 @@ void check_repeats(std::span<CheckpointTensor const> tensors) {
   }
 }
 
-/// What is known of a tensor after some ranks' descriptions.
+/// What is known of a tensor from the descriptions of the ranks so far.
 struct Known {
   Checkpoint::Tensor tensor;
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> owners;  ///< of each range: ranks
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> owners;  ///< by range: the ranks that have it
 };
 
 void add_part(std::map<std::string, Known>& tensors, Json const& described, std::size_t rank) {
@@ -99,7 +99,8 @@ void add_part(std::map<std::string, Known>& tensors, Json const& described, std:
   if (count != 0 || tensor.count == 0) found->second.owners[{first, count}].push_back(rank);
 }
 
-// Of the ranks that have a range, the one that writes least so far writes it. `bytes`: what each writes.
+// Chooses who writes each range: of the ranks that have it, the one that writes least so far. `bytes`: what each rank
+// writes.
 std::vector<IndexPart> choose_writers(Known const& known, std::vector<std::size_t>& bytes) {
   std::vector<IndexPart> parts;
   for (auto const& [range, ranks] : known.owners) {
@@ -111,7 +112,7 @@ std::vector<IndexPart> choose_writers(Known const& known, std::vector<std::size_
   return parts;
 }
 
-// Names of parts are a tensor's with a range, which another tensor may have as its own.
+// A part's name is its tensor's with a range, which must not be another tensor's own name.
 void check_names(std::vector<IndexTensor> const& tensors) {
   std::map<std::string, std::string const*> owners;
   for (IndexTensor const& one : tensors) {

@@ -9,25 +9,26 @@
 
 namespace weft {
 
-/// Local: what one rank can refuse by itself. @throws Error{invalid_argument|unsupported} naming the tensor
+/// Local: refuses what one rank can see to be wrong by itself. @throws Error{invalid_argument|unsupported} naming the
+/// tensor
 void check_tensors(std::span<CheckpointTensor const> tensors);
 
-/// What a rank tells the others about its part.
+/// What a rank tells the others about its part of a save.
 [[nodiscard]] std::string describe(std::span<CheckpointTensor const> tensors);
 
-/// The tensors of a save, without checksums, from every rank's description, in rank order; file r is rank r's. Pure.
-/// @throws Error{mismatch|invalid_argument} naming the tensor
+/// Plans a save, the same on every rank: all its tensors, without checksums, from every rank's description in rank
+/// order. Rank r writes file r. Pure. @throws Error{mismatch|invalid_argument} naming the tensor
 [[nodiscard]] std::vector<IndexTensor> plan_tensors(std::span<std::string const> descriptions);
 
-/// A part of a tensor that lies in one file.
+/// One part of a tensor, as it lies in one file.
 struct FilePart {
   std::size_t tensor = 0;  ///< index into the tensors
   std::size_t part = 0;    ///< index into its parts
 };
-/// The parts that `file` has, in its order: wide types first, so that every value is aligned.
+/// The parts in `file`, in its order: wide types first, so that every value is aligned.
 [[nodiscard]] std::vector<FilePart> parts_of(std::span<IndexTensor const> tensors, std::size_t file);
 
-/// What these parts are in the file's header. Offsets are not set.
+/// The entries of these parts in the file's header. Offsets are not set.
 [[nodiscard]] std::vector<StoredTensor> stored(std::span<IndexTensor const> tensors, std::span<FilePart const> parts);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The members of each struct by name: visit(options, name, member) for all of them.
+// Calls visit(options, name, member) for every member of the options.
 template <typename Visit>
 void each(AdamOptions& o, Visit const& visit) {
   visit("lr", o.lr), visit("beta1", o.beta1), visit("beta2", o.beta2), visit("eps", o.eps);
@@ -44,7 +44,7 @@ void each(AdagradOptions& o, Visit const& visit) {
   visit("initial_accumulator_value", o.initial_accumulator_value), visit("eps", o.eps), visit("maximize", o.maximize);
 }
 
-// OptimizerOptions of the alternative that has this name.
+// OptimizerOptions that hold the alternative of this name.
 template <std::size_t Index = 0>
 std::optional<OptimizerOptions> named(std::string const& name) {
   if constexpr (Index < std::variant_size_v<OptimizerOptions>) {

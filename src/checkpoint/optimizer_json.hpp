@@ -8,10 +8,10 @@
 
 namespace weft {
 
-/// {"name": "AdamW", "lr": 0.001, …}
+/// As {"name": "AdamW", "lr": 0.001, …}.
 [[nodiscard]] nlohmann::json optimizer_to_json(OptimizerOptions const& options);
-/// @throws Error{invalid_argument} naming the file for another name; nlohmann::json::exception for a missing or
-/// mistyped option.
+/// The inverse. @throws Error{invalid_argument} naming the file for an unknown name; nlohmann::json::exception for a
+/// missing or mistyped option.
 [[nodiscard]] OptimizerOptions optimizer_from_json(std::filesystem::path const& path, nlohmann::json const& json);
 
 }  // namespace weft

@@ -21,7 +21,7 @@ std::size_t element_count(NamedParameter const& parameter) {
   throw Error(ErrorCode::invalid_argument, fmt::format("training checkpoint: parameter {}: {}", parameter.name, what));
 }
 
-// What a run owes is the mean over its ranks: that of ranks which all have the mean is the same.
+// What a run still owes is the mean of its ranks' residuals; it stays the same if every rank now has that mean.
 std::vector<float> mean_of_rows(Checkpoint const& checkpoint, std::string const& name, std::size_t rows,
                                 std::size_t count) {
   std::vector<double> sum(count, 0);
@@ -59,6 +59,22 @@ std::vector<CheckpointTensor> residuals_of(GradientCompressor const& compressor,
   return tensors;
 }
 
+void check_residuals(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters) {
+  for (NamedParameter const& parameter : parameters) {
+    std::string const name = residual_name(parameter);
+    Checkpoint::Tensor const* const saved = checkpoint.find(name);
+    if (saved == nullptr) continue;
+    std::vector<std::size_t> const& shape = saved->shape;
+    if (shape.empty() || shape.front() == 0 ||
+        !std::equal(shape.begin() + 1, shape.end(), parameter.shape.begin(), parameter.shape.end())) {
+      bad(parameter, fmt::format("its shape is another in the checkpoint's {}", name));
+    }
+    if (!is_floating_point(saved->dtype)) {
+      bad(parameter, fmt::format("the checkpoint's {} is {}, no floating-point type", name, to_string(saved->dtype)));
+    }
+  }
+}
+
 void load_residuals(Checkpoint const& checkpoint, GradientCompressor& compressor,
                     std::span<NamedParameter const> parameters, int rank, int ranks) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -68,16 +84,12 @@ void load_residuals(Checkpoint const& checkpoint, GradientCompressor& compressor
       compressor.set_residual(i, {});
       continue;
     }
-    std::vector<std::size_t> const& shape = saved->shape;
-    if (shape.empty() ||
-        !std::equal(shape.begin() + 1, shape.end(), parameters[i].shape.begin(), parameters[i].shape.end())) {
-      bad(parameters[i], fmt::format("its shape is another in the checkpoint's {}", name));
-    }
+    std::size_t const rows = saved->shape.front();
     std::vector<float> values(element_count(parameters[i]));
-    if (shape.front() == static_cast<std::size_t>(ranks)) {
+    if (rows == static_cast<std::size_t>(ranks)) {
       checkpoint.read({name, static_cast<std::size_t>(rank) * values.size(), std::span(values)});
     } else {
-      values = mean_of_rows(checkpoint, name, shape.front(), values.size());
+      values = mean_of_rows(checkpoint, name, rows, values.size());
     }
     compressor.set_residual(i, std::move(values));
   }

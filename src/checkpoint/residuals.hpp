@@ -10,16 +10,20 @@
 
 namespace weft {
 
-/// What a checkpoint calls the residuals of `parameter`.
+/// The name of the tensor in a checkpoint that has `parameter`'s residuals.
 [[nodiscard]] std::string residual_name(NamedParameter const& parameter);
 
-/// What rank `rank` of `ranks` has of each parameter's residuals: of "w" its row of "compression.w.residual".
-/// @throws Error{invalid_argument} naming a parameter that has another number of them.
+/// The residuals that rank `rank` of `ranks` has, for a save: of parameter "w" its row of "compression.w.residual".
+/// @throws Error{invalid_argument} naming a parameter with another number of residuals than elements.
 [[nodiscard]] std::vector<CheckpointTensor> residuals_of(GradientCompressor const& compressor,
                                                          std::span<NamedParameter const> parameters, int rank,
                                                          int ranks);
 
-/// Puts them back, none where the checkpoint has none. Those of another number of ranks: each rank gets their mean.
+/// @throws Error{invalid_argument} naming a parameter whose residuals in the checkpoint do not fit.
+void check_residuals(Checkpoint const& checkpoint, std::span<NamedParameter const> parameters);
+
+/// Gives the compressor the residuals of a checkpoint, which are checked already; a parameter without any there gets
+/// none. If another number of ranks saved them, each rank gets their mean.
 void load_residuals(Checkpoint const& checkpoint, GradientCompressor& compressor,
                     std::span<NamedParameter const> parameters, int rank, int ranks);
 

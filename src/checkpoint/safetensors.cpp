@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "lengths and values are written as they lie");
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // the reference implementation's
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the reference implementation's limit
 constexpr char const* kMetadata = "__metadata__";
 
 StoredTensor parse_tensor(std::filesystem::path const& path, std::string const& name, Json const& json,
@@ -78,7 +78,7 @@ void parse_metadata(std::filesystem::path const& path, Json const& json, Safeten
 
 }  // namespace
 
-std::string encode_safetensors(SafetensorsHeader& header) {
+std::string encode_safetensors(std::filesystem::path const& path, SafetensorsHeader& header) {
   Json json = Json::object();
   if (!header.metadata.empty()) json[kMetadata] = header.metadata;
   std::uint64_t end = 0;
@@ -90,6 +90,11 @@ std::string encode_safetensors(SafetensorsHeader& header) {
   }
   std::string text = json.dump();
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
+  if (text.size() > kLongestHeader) {
+    refuse(path, fmt::format("its header would have {} bytes for {} tensors, readers take {} at most; save from more "
+                             "ranks, or tensors of fewer pieces and with shorter names",
+                             text.size(), header.tensors.size(), kLongestHeader));
+  }
   for (StoredTensor& tensor : header.tensors) tensor.offset += kLengthBytes + text.size();
   std::uint64_t const length = text.size();
   std::string encoded(kLengthBytes, '\0');

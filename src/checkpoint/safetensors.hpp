@@ -11,8 +11,9 @@
 
 namespace weft {
 
-/// One tensor of a safetensors file (github.com/huggingface/safetensors): 8 bytes of header length, little-endian; the
-/// header, a JSON object of the tensors, padded with spaces; their values, without gaps.
+/// One tensor of a safetensors file (github.com/huggingface/safetensors). Such a file has 8 bytes with the header's
+/// length, little-endian; the header, which is a JSON object of the tensors, padded with spaces; and their values,
+/// without gaps.
 struct StoredTensor {
   std::string name;
   DataType dtype = DataType::f32;
@@ -28,11 +29,12 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  ///< the object's "__metadata__"
 };
 
-/// The bytes before the first value, a multiple of 8 of them; sets the offsets, in the order given. Types that
-/// safetensors has, names that differ.
-[[nodiscard]] std::string encode_safetensors(SafetensorsHeader& header);
+/// Returns the bytes that come before the first value, a multiple of 8, and sets the tensors' offsets in the order
+/// given. Types must be ones that safetensors has, and names must differ. @throws Error{invalid_argument} naming `path`
+/// where the header is longer than readers accept.
+[[nodiscard]] std::string encode_safetensors(std::filesystem::path const& path, SafetensorsHeader& header);
 
-/// Reads and checks everything before the values, and that the file is as long as it says.
+/// Reads and checks everything before the values, and that the file is as long as the header says.
 /// @throws Error{invalid_argument} naming the file, the tensor and the reason; Error{system}
 [[nodiscard]] SafetensorsHeader read_safetensors(File const& file);
 

@@ -44,7 +44,7 @@ bool is_there(std::filesystem::path const& path) {
   return std::filesystem::exists(std::filesystem::symlink_status(path));
 }
 
-// A list whose last line is cut short is of a save that wrote nothing else.
+// Where the list's last line is cut short, the save had not written anything else yet: whole lines are enough.
 std::vector<std::string> files_listed(std::string_view list) {
   std::vector<std::string> files;
   for (std::size_t end = 0; (end = list.find('\n')) != std::string_view::npos; list.remove_prefix(end + 1)) {
@@ -58,7 +58,7 @@ void remove_file(std::filesystem::path const& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_system(path, "remove", errno);
 }
 
-// The list goes last, so that what is left when this ends early is still known to be a save's.
+// Removes the list last, so that what is left if this ends early is still known to be a save's.
 void remove_save(std::filesystem::path const& save) {
   if (!std::filesystem::is_directory(std::filesystem::symlink_status(save))) return;
   std::filesystem::path const list = save / kWrittenName;

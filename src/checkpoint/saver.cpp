@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-// The saving thread shares cores with training.
+// A communicator for the saving thread. It does not spin, because that thread shares cores with training.
 Communicator own_communicator(Communicator& communicator) {
   CommunicatorOptions options = communicator.options();
   options.emulated_link.reset();
@@ -29,7 +29,7 @@ Communicator own_communicator(Communicator& communicator) {
   options.progress = nullptr;
   options.config->spin = std::chrono::microseconds{0};
   options.name = "checkpoint";
-  options.small_staging = true;  // names and checksums
+  options.small_staging = true;  // it moves names and checksums only
   return communicator.duplicate(options);
 }
 
@@ -45,7 +45,7 @@ void copy_values(CheckpointTensor const& from, std::byte* to) {
   }
 }
 
-// However it was spelled; empty where it was.
+// The folder's name, however it was spelled; empty where it was empty.
 std::string absolute_name(std::filesystem::path const& folder) {
   if (folder.empty()) return {};
   std::error_code error;
@@ -65,11 +65,11 @@ std::string new_save_id() {
 
 }  // namespace
 
-/// One save: what is to be written, in memory.
+/// One save: everything that is to be written, in memory.
 struct PendingSave {
   CheckpointIndex index;
   std::vector<FilePart> mine;  ///< what this rank writes
-  Buffer values;               ///< of `mine`, one after the other
+  Buffer values;               ///< of the parts in `mine`, one after the other
 };
 
 class CheckpointSaver::Impl {
@@ -114,7 +114,7 @@ class CheckpointSaver::Impl {
   Communicator communicator_;
   std::filesystem::path folder_;
   CollectiveOptions collective_;
-  std::optional<File> lock_;  ///< on rank 0
+  std::optional<File> lock_;  ///< on rank 0: keeps other savers out of the folder
   Stream stream_;
   Work running_;
   std::optional<Failure> failure_;  ///< of the last save, once running_ is complete
@@ -124,15 +124,20 @@ void CheckpointSaver::Impl::prepare_folder() {
   if (folder_.empty()) throw Error(ErrorCode::invalid_argument, "CheckpointSaver: the folder has no name");
   if (communicator_.rank() != 0) return;
   std::error_code error;
+  std::vector<std::filesystem::path> grown;  // folders that get a new entry; one that gets none may be another user's
+  for (std::filesystem::path one = folder_; one.has_relative_path() && !std::filesystem::exists(one, error);) {
+    one = one.parent_path();
+    grown.push_back(one);
+  }
   std::filesystem::create_directories(folder_, error);
   if (error) throw_system(folder_, "create", error.value());
   lock_ = File::open_folder(folder_);
   lock_->lock();
   refuse_foreign_index(folder_);
-  File::open_folder(std::filesystem::absolute(folder_ / ".").parent_path().parent_path()).sync();
+  for (std::filesystem::path const& folder : grown) File::open_folder(folder).sync();
 }
 
-// From here on the folder has one name, whatever a rank's working folder is.
+// Makes sure that all ranks mean one folder, which from here on has one name, whatever a rank's working folder is.
 void CheckpointSaver::Impl::compare_folders() {
   std::vector<std::string> const all = gather_texts(communicator_, absolute_name(folder_), collective_);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
@@ -149,7 +154,8 @@ void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, Chec
   wait();
   auto const check = [&] {
     check_tensors(tensors);
-    (void)to_json({.save = {}, .files = {}, .tensors = {}, .info = info});  // refuses what is no UTF-8
+    for (OptimizerOptions const& group : info.optimizer) weft::check(group);  // JSON has only finite numbers
+    (void)to_json({.save = {}, .files = {}, .tensors = {}, .info = info});    // refuses what is not UTF-8
   };
   together(communicator_, check, collective_);
   std::vector<IndexTensor> plan = plan_tensors(gather_texts(communicator_, describe(tensors), collective_));
@@ -158,7 +164,7 @@ void CheckpointSaver::Impl::save(std::span<CheckpointTensor const> tensors, Chec
       communicator_, [&] { *pending = take_copy(tensors, std::move(plan)); }, collective_);
   pending->index.info = info;
   running_ = enqueue_work(stream_, [this, pending] {
-    PendingSave taken = std::move(*pending);  // gone as soon as it is written
+    PendingSave taken = std::move(*pending);  // freed as soon as it is written
     failure_ = failure_of([&] { write(taken); });
   });
 }
@@ -195,7 +201,7 @@ PendingSave CheckpointSaver::Impl::take_copy(std::span<CheckpointTensor const> t
   return pending;
 }
 
-// On the saving thread, of every rank.
+// Runs on the saving thread of every rank.
 void CheckpointSaver::Impl::write(PendingSave& pending) {
   try {
     write_files(pending);
@@ -246,7 +252,7 @@ void CheckpointSaver::Impl::write_files(PendingSave& pending) {
   gather_checksums(pending, checksums);
 }
 
-// Rank 0 learns all.
+// Brings all ranks' checksums to rank 0, which writes the index.
 void CheckpointSaver::Impl::gather_checksums(PendingSave& pending, std::vector<std::uint64_t> const& mine) {
   std::vector<IndexPart*> parts;  // of all ranks, in rank order
   std::vector<std::size_t> counts;

@@ -8,15 +8,15 @@
 namespace weft {
 namespace {
 
-/// What goes to the disk in one go, while the next is checksummed.
+/// Bytes that go to the disk in one go, while the next ones are checksummed.
 constexpr std::uint64_t kDiskBytes = std::uint64_t{16} << 20U;
 
 }  // namespace
 
 std::vector<std::uint64_t> write_shard(std::filesystem::path const& path, SafetensorsHeader header,
                                        std::span<std::byte const> values) {
+  std::string const start = encode_safetensors(path, header);
   File file = File::create(path);
-  std::string const start = encode_safetensors(header);
   file.write(std::as_bytes(std::span(start)));
   std::uint64_t started = 0;
   std::uint64_t written = start.size();

@@ -10,8 +10,9 @@
 
 namespace weft {
 
-/// Writes a rank's file and returns once it is on the disk: the header, then `values`, which are those of its tensors
-/// one after the other. Returns the checksums of every tensor's blocks, likewise. @throws Error{system}
+/// Writes a rank's file and returns once it is on the disk: the header, then `values`, which has the values of its
+/// tensors one after the other. Returns the checksums of every tensor's blocks, in the same order.
+/// @throws Error{system}
 [[nodiscard]] std::vector<std::uint64_t> write_shard(std::filesystem::path const& path, SafetensorsHeader header,
                                                      std::span<std::byte const> values);
 

@@ -6,10 +6,10 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kSmallest = std::size_t{1} << 20;  ///< bytes of a tensor that is cut
+constexpr std::size_t kSmallest = std::size_t{1} << 20;  ///< bytes of the smallest tensor that is cut
 constexpr std::size_t kUnit = 64;                        ///< elements that stay together
 
-// How many of a tensor's elements lie before `cut`, a number of bytes from the start of all of them.
+// How many of a tensor's elements lie before `cut`. `begin` and `cut` count bytes from the start of all tensors.
 std::size_t elements_before(ConstBufferView const& tensor, std::size_t begin, std::size_t cut) {
   if (cut <= begin) return 0;
   if (tensor.bytes() < kSmallest || cut >= begin + tensor.bytes()) return tensor.count;

@@ -38,7 +38,7 @@ std::string text_of(std::vector<std::size_t> const& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// A model that has diverged must not replace the last one that had not.
+// A save of a model that has diverged must not replace the last one of a model that had not.
 void refuse_not_finite(std::string const& name, std::vector<float> const& values, std::size_t begin) {
   if (kernels::measure_gradient(values.data(), values.size(), DataType::f32, 1).finite) return;
   auto const at = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
@@ -49,7 +49,7 @@ void refuse_not_finite(std::string const& name, std::vector<float> const& values
                           std::isnan(*at) ? "not a number" : "infinite"));
 }
 
-/// A whole Optimizer on every rank, seen as a strategy whose shards are everything.
+/// Presents an Optimizer, which is whole on every rank, as a strategy whose shards are everything.
 class Whole {
  public:
   explicit Whole(Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -101,7 +101,7 @@ void check_parameters(Strategy const& strategy, std::span<NamedParameter const> 
   }
 }
 
-// A state's name may be another parameter's.
+// Checks that names are unique: a state's name may be another parameter's.
 void check_names(std::span<CheckpointTensor const> tensors) {
   std::set<std::string_view> names;
   for (CheckpointTensor const& one : tensors) {
@@ -109,7 +109,8 @@ void check_names(std::span<CheckpointTensor const> tensors) {
   }
 }
 
-// This rank's ranges of all values and states; each is made when the saver copies it.
+// This rank's ranges of all parameters and states, for a save. Each one's values are made only when the saver copies
+// them.
 template <typename Strategy>
 std::vector<CheckpointTensor> tensors_of(Strategy& strategy, std::span<NamedParameter const> parameters) {
   check_parameters(strategy, parameters);
@@ -148,20 +149,13 @@ std::vector<CheckpointTensor> with_residuals(std::vector<CheckpointTensor> tenso
   return tensors;
 }
 
-// Reads this rank's range of one tensor, which is all of parameter `named`'s.
-std::vector<float> read_range(Checkpoint const& checkpoint, NamedParameter const& named, std::string const& tensor,
-                              ShardRange const& mine) {
-  Checkpoint::Tensor const* const found = checkpoint.find(tensor);
-  if (found != nullptr && found->shape != named.shape) {
-    bad(named.name,
-        fmt::format("has shape {}, the checkpoint's {} has {}", text_of(named.shape), tensor, text_of(found->shape)));
-  }
+std::vector<float> read_range(Checkpoint const& checkpoint, std::string const& tensor, ShardRange const& mine) {
   std::vector<float> values(mine.count);
   checkpoint.read({tensor, mine.first, std::span(values)});
   return values;
 }
 
-// Of all groups, each once: which parameters are in which group may change.
+// The names of all groups' optimizers, each once: parameters may have moved to other groups.
 std::string names_of(std::span<OptimizerOptions const> groups) {
   std::set<std::string_view> names;
   for (OptimizerOptions const& group : groups) names.insert(name_of(group));
@@ -175,18 +169,19 @@ std::vector<OptimizerOptions> options_of(Strategy const& strategy) {
   return groups;
 }
 
-// States of equal names may mean another thing.
+// Refuses another optimizer's states: even under equal names they may mean something else.
 template <typename Strategy>
 void check_optimizer(CheckpointInfo const& info, Strategy const& strategy) {
   std::string const saved = names_of(info.optimizer);
   std::string const here = names_of(options_of(strategy));
-  if (saved.empty() || saved == here) return;  // who saves tensors alone names none
+  if (saved.empty() || saved == here) return;  // a save of tensors alone names none
   throw Error(ErrorCode::invalid_argument,
               fmt::format("training checkpoint: has the states of {}, the optimizer here is {}; continue with {}",
                           saved, here, saved));
 }
 
-// A model of more layers goes on as one of fewer, and an optimizer loses states, only where that is asked for.
+// Refuses a checkpoint with tensors that are not known here. Only where it is asked for may a model go on with fewer
+// layers, or an optimizer lose states.
 void check_left_out(Checkpoint const& checkpoint, std::set<std::string, std::less<>> const& known) {
   std::string_view first;
   std::size_t count = 0;
@@ -202,16 +197,25 @@ void check_left_out(Checkpoint const& checkpoint, std::set<std::string, std::les
                   checkpoint.folder().string(), first, count == 1 ? "" : fmt::format(" and {} more", count - 1)));
 }
 
-// Before anything is read.
+// Runs before anything is read.
 template <typename Strategy>
 void check_tensors(Checkpoint const& checkpoint, Strategy const& strategy, std::span<NamedParameter const> parameters,
                    LoadOptions const& options) {
   std::set<std::string, std::less<>> known;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     auto const need = [&](std::string tensor) {
-      if (checkpoint.find(tensor) == nullptr) {
+      Checkpoint::Tensor const* const found = checkpoint.find(tensor);
+      if (found == nullptr) {
         bad(parameters[i].name,
             fmt::format("tensor {} is not in the checkpoint {}", tensor, checkpoint.folder().string()));
+      }
+      if (found->shape != parameters[i].shape) {
+        bad(parameters[i].name, fmt::format("has shape {}, the checkpoint's {} has {}", text_of(parameters[i].shape),
+                                            tensor, text_of(found->shape)));
+      }
+      if (!is_floating_point(found->dtype)) {
+        bad(parameters[i].name,
+            fmt::format("the checkpoint's {} is {}, no floating-point type", tensor, to_string(found->dtype)));
       }
       known.insert(std::move(tensor));
     };
@@ -229,12 +233,16 @@ void load_into(Checkpoint const& checkpoint, Communicator& communicator, Strateg
     check_parameters(strategy, parameters);
     check_optimizer(checkpoint.info(), strategy);
     check_tensors(checkpoint, strategy, parameters, options);
+    if (compressor != nullptr) check_residuals(checkpoint, parameters);
+  });
+  // If one rank has refused above, nothing has changed on any rank.
+  together(communicator, [&] {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       ShardRange const mine = strategy.shard(i);
-      strategy.set_master_shard(i, read_range(checkpoint, parameters[i], parameters[i].name, mine));
+      strategy.set_master_shard(i, read_range(checkpoint, parameters[i].name, mine));
       for (std::size_t which = 0; which < strategy.state_names(i).size(); ++which) {
         std::string const tensor = state_name(parameters[i].name, strategy.state_names(i)[which]);
-        strategy.set_state_shard(i, which, read_range(checkpoint, parameters[i], tensor, mine));
+        strategy.set_state_shard(i, which, read_range(checkpoint, tensor, mine));
       }
     }
     if (compressor != nullptr) {

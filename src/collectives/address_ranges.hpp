@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// A set of addresses, made of ranges. Of n ranges that do not adjoin, both functions take O(log n) time.
+/// A set of addresses, kept as ranges; ranges that adjoin are joined. With n ranges both functions take O(log n) time.
 class AddressRanges {
  public:
   void add(void const* begin, std::size_t bytes);
@@ -13,7 +13,7 @@ class AddressRanges {
   [[nodiscard]] bool touches(void const* begin, std::size_t bytes) const noexcept;
 
  private:
-  std::map<std::byte const*, std::byte const*> spans_;  // beginnings and ends; none adjoins the next
+  std::map<std::byte const*, std::byte const*> spans_;  // begin → end; no range adjoins the next
 };
 
 }  // namespace weft

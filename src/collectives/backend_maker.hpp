@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// Makes the back ends of all communicators that a thread creates, instead of create_backend(): for a simulation, whose
-/// ranks are on no host. Beside runtime/timeline.hpp.
+/// Makes the back ends of all communicators that a thread creates, in place of create_backend(). A simulation installs
+/// one, since its ranks are on no host; it replaces the clock and the streams too, see runtime/timeline.hpp.
 class BackendMaker {
  public:
   BackendMaker() = default;
@@ -20,9 +20,9 @@ class BackendMaker {
   /// Collective over the bootstrap.
   [[nodiscard]] virtual std::unique_ptr<Backend> create(Bootstrap& bootstrap, CommunicatorOptions const& options) = 0;
 
-  /// The calling thread's; null: none.
+  /// The calling thread's maker; null: none.
   [[nodiscard]] static BackendMaker* current() noexcept { return installed; }
-  /// While it lives, `maker` is the calling thread's.
+  /// While a Scope lives, `maker` is the calling thread's.
   class Scope {
    public:
     explicit Scope(BackendMaker& maker) noexcept : before_(installed) { installed = &maker; }

@@ -38,7 +38,7 @@ std::string name_reduction(Contract const& contract) {
   return contract.reduce == ReduceOp::user ? describe_user(contract.variant) : std::string(to_string(contract.reduce));
 }
 
-/// "1024 × f32", with what reductions and roots add to it
+/// The arguments but for the tag: `shape`, such as "1024 × f32", with the reduction or root added.
 std::string name_untagged_arguments(Contract const& contract, std::string const& shape) {
   switch (contract.operation) {
     case Operation::barrier: return {};

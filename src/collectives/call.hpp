@@ -17,7 +17,7 @@
 
 namespace weft {
 
-/// What ranks must agree on before data moves. The numeric values are exchanged between ranks.
+/// The kinds of calls. Ranks exchange the numeric values to check that all make the same call.
 enum class Operation : std::uint8_t {
   barrier,
   broadcast,
@@ -43,12 +43,12 @@ enum class Operation : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Operation operation) noexcept;
 
-/// Between two ranks; the others are called by all.
+/// Whether the operation is between two ranks; all other operations are called by every rank.
 [[nodiscard]] constexpr bool is_point_to_point(Operation operation) noexcept {
   return operation >= Operation::send;
 }
 
-/// Whether calls of this kind may have a tag: no rank has a part of its own in them.
+/// Whether calls of this kind may have a tag: collectives in which no rank has a role of its own, such as a root.
 [[nodiscard]] constexpr bool may_have_tag(Operation operation) noexcept {
   switch (operation) {
     case Operation::barrier:
@@ -65,7 +65,7 @@ enum class Operation : std::uint8_t {
   }
 }
 
-/// The tag of the all_gathers in which ranks agree on a new communicator, or on a device: reports say so.
+/// The tag of the library's own all_gathers, in which ranks agree on a new communicator or on a device. Reports say so.
 inline constexpr std::uint32_t kMakingCommunicator = 0x77656674;
 
 /// Whether each rank's part has a length of its own.
@@ -73,23 +73,24 @@ inline constexpr std::uint32_t kMakingCommunicator = 0x77656674;
   return operation >= Operation::all_gather_v && operation <= Operation::all_to_all_v;
 }
 
-/// all_gather_v and reduce_scatter_v tell each other a fingerprint of their parts where others have a root.
+/// Whether all ranks are given the same parts: all_gather_v and reduce_scatter_v. Their contracts hold a fingerprint of
+/// the parts where other operations have a root.
 [[nodiscard]] constexpr bool has_parts_in_common(Operation operation) noexcept {
   return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v;
 }
 
 /// The part of a call that must be equal on every rank.
 struct Contract {
-  /// Elements: of one rank's part, or of the whole buffer where there are no parts. Of all parts together for
-  /// all_gather_v and reduce_scatter_v; 0 for the other operations with unequal parts, whose ranks need not know.
+  /// Elements of one rank's part, or of the whole buffer where there are no parts. all_gather_v and reduce_scatter_v:
+  /// of all parts together. Other operations with unequal parts: 0, since no rank needs to know them all.
   std::uint64_t count = 0;
-  /// Calls that have none: their tag. all_gather_v and reduce_scatter_v: a fingerprint of parts and tag.
+  /// Operations without a root: the tag. all_gather_v and reduce_scatter_v: a fingerprint of parts and tag.
   std::uint32_t root = 0;
   Operation operation = Operation::barrier;
   DataType dtype = DataType::u8;
   ReduceOp reduce = ReduceOp::sum;
   std::uint8_t variant = 0;  ///< of ReduceOp::user: a fingerprint of its name and element size
-  /// What calls that run as one were by themselves.
+  /// Calls that run as one merged call: what they were by themselves.
   struct Group {
     static constexpr std::size_t kMostCalls = 65535;
 
@@ -100,7 +101,7 @@ struct Contract {
     friend bool operator==(Group const&, Group const&) = default;
   } group{};
 
-  /// 0: none, or one that only a fingerprint knows.
+  /// The call's tag; 0: it has none, or only the fingerprint in `root` covers it.
   [[nodiscard]] std::uint32_t tag() const noexcept {
     return may_have_tag(operation) && !has_parts_in_common(operation) ? root : 0;
   }
@@ -108,10 +109,14 @@ struct Contract {
   friend bool operator==(Contract const&, Contract const&) = default;
 };
 
-/// A contract in two words, as ranks tell it to one another. They are not as they lie in memory, so that members are
-/// loaded one by one: a word that was just written piece by piece can be read only when all earlier stores have left
-/// this core, those to lines of a peer among them. What is told of a group takes the place of the count and
-/// of bits that groups do not need: their roots are ranks, and nothing in them is user-defined.
+/// A contract in two words, as ranks send it to one another.
+///
+/// The bits are in another order than in memory, so that members are loaded one by one. A plain copy would read a whole
+/// word that was just written piece by piece, and that load waits until all earlier stores have left this core, those
+/// to a peer's cache lines among them.
+///
+/// A group's description takes the place of the count, and of bits that groups do not need: their roots are ranks, and
+/// none of their reductions is user-defined.
 struct PackedContract {
   static constexpr unsigned kCountBits = 48;
 
@@ -138,10 +143,10 @@ struct PackedContract {
   void pack(Contract::Group const& group) noexcept;
 };
 
-/// "all_reduce(1024 × f32, sum)"; "group of 3 all_reduce calls (4096 × f32 in all, sum, sizes 1f2e3d4c)", where equal
-/// fingerprints say that the sizes are the same, in the same order.
+/// "all_reduce(1024 × f32, sum)", or "group of 3 all_reduce calls (4096 × f32 in all, sum, sizes 1f2e3d4c)". Groups
+/// whose fingerprints (`sizes`) are equal have the same sizes in the same order.
 [[nodiscard]] std::string describe(Contract const& contract);
-/// Of contracts that differ: "call 7 differs between ranks: rank 0 made …, rank 2 made …; make the calls equal".
+/// For two contracts that differ: "call 7 differs between ranks: rank 0 made …, rank 2 made …; make the calls equal".
 [[nodiscard]] std::string describe_mismatch(std::uint64_t sequence, int rank, Contract const& mine, int peer,
                                             Contract const& theirs);
 
@@ -154,48 +159,49 @@ struct ByteRange {
 /// One validated collective call, ready to run.
 struct Call {
   Contract contract;
-  std::uint64_t sequence = 0;  ///< this communicator's calls, from 1; point-to-point: this rank's, from 1
+  std::uint64_t sequence = 0;  ///< number among this communicator's calls (point-to-point: this rank's), from 1
   void const* send = nullptr;
   void* recv = nullptr;
-  Parts send_parts{};  ///< unequal parts
+  Parts send_parts{};  ///< operations with unequal parts; else empty
   Parts recv_parts{};
-  std::size_t own_bytes = 0;                                  ///< gather_v: of send; scatter_v: of recv
+  std::size_t own_bytes = 0;                                  ///< size of send (gather_v) or of recv (scatter_v)
   double scale = 1;                                           ///< premul_sum: of this rank's contribution
-  UserFunction user{};                                        ///< ReduceOp::user: what combines
+  UserFunction user{};                                        ///< ReduceOp::user: the function that combines
   std::shared_ptr<WireFeedback> feedback{};                   ///< null: none
-  std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< of a call that outlives its caller's arrays
+  std::shared_ptr<std::vector<std::size_t>> parts_storage{};  ///< after own_parts(): the parts' counts and offsets
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point* met = nullptr;  ///< where to note when every rank had come; null: nowhere
-  mutable Route route{};                                 ///< what the backend tells of how it ran
-  mutable bool brief = false;    ///< the backend: neither its work nor a wait took longer than a coarse clock tells
+  mutable Route route{};                                 ///< set by the back end: how the bytes went
+  mutable bool brief = false;    ///< set by the back end: it took less time than a coarse clock can measure
   Device device{};               ///< where its buffers are
   bool on_stream = false;        ///< runs on a communication thread, beside computation
   bool waited_for = false;       ///< from a stream, but run by the thread that made it, which would only wait
-  Call const* within = nullptr;  ///< the program's call that this one is a step of, for reports; null: it is one itself
+  Call const* within = nullptr;  ///< for reports: the program's call that this is a step of; null: the program's own
 
-  /// As the program counts its calls.
+  /// The number of the program's call, also for a step of one.
   [[nodiscard]] std::uint64_t number() const noexcept { return within != nullptr ? within->sequence : sequence; }
   [[nodiscard]] bool is_on_host() const noexcept { return device.type == DeviceType::cpu; }
   [[nodiscard]] std::size_t bytes() const noexcept { return contract.count * size_of(contract.dtype); }
-  /// Bytes that are reduced as one and may not be split: an element, whoever defines it.
+  /// The fewest bytes that are reduced as one and may not be split: an element, of the data type or of `user`.
   [[nodiscard]] std::size_t grain() const noexcept {
     return user.element_bytes != 0 ? user.element_bytes : size_of(contract.dtype);
   }
-  /// What of `bytes`, a multiple of every data type's size, is whole grains.
+  /// `bytes`, a multiple of every data type's size, rounded down to whole grains.
   [[nodiscard]] std::size_t whole_grains(std::size_t bytes) const noexcept {
     return user.element_bytes == 0 ? bytes : bytes / user.element_bytes * user.element_bytes;
   }
   [[nodiscard]] bool is_root(int rank) const noexcept { return contract.root == static_cast<std::uint32_t>(rank); }
 
-  /// Copies the parts' arrays into the call, which then no longer needs the caller's.
+  /// Copies the parts' arrays into the call, which then may outlive the caller's.
   void own_parts();
 
-  /// Where rank `rank`'s part of a buffer lies that is divided by `parts`, or equally when they are empty.
+  /// Where the part of rank `rank` lies in a buffer that `parts` divide; empty parts divide it equally.
   [[nodiscard]] ByteRange part(Parts const& parts, int rank) const noexcept;
 };
 
-/// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"; of a group without its
-/// fingerprint; of a step "all_reduce(1024 × f32, sum), call 17, in its reduce_scatter(512 × f32, sum)"
+/// "all_reduce(1024 × f32, sum), call 17"; "recv(7 × f32, from rank 2), point-to-point call 3"; a step:
+/// "all_reduce(1024 × f32, sum), call 17, in its reduce_scatter(512 × f32, sum)". A group is described without its
+/// fingerprint.
 [[nodiscard]] std::string describe(Call const& call);
 
 }  // namespace weft

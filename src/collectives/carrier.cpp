@@ -17,6 +17,7 @@
 
 #include "collectives/p2p/measure_network.hpp"
 #include "collectives/ucx/ucx_backend.hpp"
+#include "core/copy_text.hpp"
 #include "core/mpi_members.hpp"
 #include "core/mpi_session.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -25,19 +26,20 @@
 namespace weft {
 namespace {
 
-/// Where packets to other ranks are dropped nobody would know sooner.
+/// How long UCX may take to connect. Where packets to other ranks are dropped, only this limit ends the attempt.
 constexpr std::chrono::milliseconds kConnectIn{10'000};
-/// UCX is worth the more that its calls notice failures, and overlap both ways: it may take so much longer than MPI.
+/// UCX may take so many times as long as MPI and is still chosen: its calls notice failures, and overlap both
+/// directions.
 constexpr double kLongerForFewBytes = 2;
 constexpr double kLongerForMany = 1.25;
 constexpr double kManyBytes = 1 << 20;
-/// A few exchanges may all be slow by chance, as where ranks share a core: what speaks against UCX is measured so many
-/// times more.
+/// A result against UCX is measured so many times more: a few exchanges may all be slow by chance, as where ranks share
+/// a core.
 constexpr int kSecondLooks = 2;
 
 struct Verdicts {
   std::mutex mutex;
-  std::map<std::pair<int, int>, CarrierChoice> known;  // of so many ranks on so many hosts
+  std::map<std::pair<int, int>, CarrierChoice> known;  // by number of ranks and of hosts
 };
 
 Verdicts& verdicts() {
@@ -53,18 +55,18 @@ std::vector<T> tell_all(Bootstrap& bootstrap, T const& mine) {
   return all;
 }
 
-/// What a rank says of an attempt of its own.
+/// How one rank's attempt went, in bytes that ranks can exchange.
 struct Attempt {
   bool succeeded = true;
   char why_not[240] = {};
 
   void fail(char const* why) {
     succeeded = false;
-    std::strncpy(why_not, why, sizeof why_not - 1);
+    copy_text(why, why_not);
   }
 };
 
-/// What failed of all ranks' attempts, where something did.
+/// Collective: why the attempt of some rank failed; nothing where all succeeded.
 std::optional<std::string> why_not(Bootstrap& bootstrap, Attempt const& mine) {
   auto const all = tell_all(bootstrap, mine);
   auto const bad = std::find_if(all.begin(), all.end(), [](Attempt const& each) { return !each.succeeded; });
@@ -72,14 +74,14 @@ std::optional<std::string> why_not(Bootstrap& bootstrap, Attempt const& mine) {
   return fmt::format("rank {}: {}", bad - all.begin(), bad->why_not);
 }
 
-/// All ranks connected over UCX, or why not.
+/// A back end that connects all ranks over UCX, or the reason why there is none.
 struct Trial {
   std::unique_ptr<ucx::UcxBackend> backend;
   std::string why_not;
   bool is_there = false;  ///< every rank has UCX
 };
 
-/// Each step is one that all ranks get through, or none.
+/// Goes step by step: each one succeeds on all ranks, or the trial ends on all.
 Trial try_ucx(Bootstrap& bootstrap, CommunicatorOptions options, RankHosts const& hosts) {
   options.config->timeout = std::min(options.config->timeout, kConnectIn);
   options.config->explain = false;

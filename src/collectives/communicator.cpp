@@ -69,7 +69,7 @@ std::optional<Communicator> Communicator::split(int color, int key, Communicator
     std::int32_t key;
     std::int32_t has_device;
   };
-  // One rank may know of a failure that others have yet to hear of.
+  // Ranks tell one another, since one may know of a failure that others have not heard of yet.
   auto* const whole = impl_->device();
   Wish const mine{color, key, whole != nullptr && !whole->failure() ? 1 : 0};
   std::vector<Wish> all(static_cast<std::size_t>(size()));

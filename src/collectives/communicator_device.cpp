@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-/// A group's completion, which is that of what it enqueued.
+/// The completion of a group: that of the work which it enqueued.
 class FollowedWork final : public DeviceCompletion {
  public:
   explicit FollowedWork(std::shared_ptr<Work::State> work) noexcept : work_(std::move(work)) {}
@@ -70,8 +70,17 @@ void Communicator::Impl::connect_now(Device device) {
     validator.reject("connect", fmt::format("this rank is connected by {}; it cannot use {} too",
                                             to_string(device_->device()), to_string(device)));
   }
-  if (device_ && !device_->failure()) return;
+  if (device_ && !has_failed_anywhere(*device_)) return;
   connect(*(device_ ? device_->renew({}) : device_factory(device, *options.config)));
+}
+
+// Asks all ranks, since one may know of a failure that others have not heard of yet.
+bool Communicator::Impl::has_failed_anywhere(DeviceBackend const& device) {
+  check_no_group("connect");
+  HostBootstrap bootstrap(*this);
+  auto const mine = static_cast<std::byte>(device.failure() ? 1 : 0);
+  auto const all = bootstrap.all_gather(std::span(&mine, 1));
+  return std::find(all.begin(), all.end(), std::byte{1}) != all.end();
 }
 
 std::shared_ptr<void> Communicator::Impl::allocate_on_device(Call const& call) {
@@ -130,7 +139,9 @@ Work Communicator::Impl::end_device_group(OpenGroup& group) {
   if (!enqueued) {
     group.state()->complete_once();
   } else {
+    bool const is_captured = enqueued->device()->is_captured();
     group.state()->attach(std::make_shared<FollowedWork>(std::move(enqueued)));
+    if (is_captured) group.state()->complete_once();  // nothing runs yet that the host could wait for
   }
   return Work{group.state()};
 }

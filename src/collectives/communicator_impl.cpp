@@ -26,7 +26,8 @@ Communicator::Impl::Impl(std::unique_ptr<Backend> backend, std::shared_ptr<Fligh
 
 Communicator::Impl::~Impl() {
   if (process_ != process_number()) {
-    // A forked child: its parent's peers must not hear that the parent left, and its threads are not here.
+    // In a forked child the parent's threads do not exist, and its peers must not be told that it left: leave all as
+    // is.
     static_cast<void>(device_.release());
     static_cast<void>(backend_.release());
     new auto(std::move(recorder_));
@@ -68,7 +69,7 @@ void Communicator::Impl::set_options(Call& call, CollectiveOptions const& how) c
 
 Work Communicator::Impl::run_later(Call&& call, Operation operation, CollectiveOptions const& how) {
   if (busy_.load(std::memory_order_relaxed)) refuse_second_thread(call.contract.operation);
-  // A barrier has no buffers: it is where its stream is.
+  // A barrier has no buffers: its stream says which device it is on.
   if (call.contract.operation == weft::Operation::barrier) {
     auto const& stream = how.stream ? how.stream : group_ ? group_->options().stream : how.stream;
     if (stream) call.device = stream->device();
@@ -115,7 +116,7 @@ void Communicator::Impl::check_in_group(Call const& call, CollectiveOptions cons
     validator.reject(call.contract.operation,
                      "a call in a group goes to the group's stream; give the stream to the Group");
   }
-  if (group_->has_calls_on(call.device)) return;  // which was looked at with the first of them
+  if (group_->has_calls_on(call.device)) return;  // checked with the first of them
   validator.check_options(call, {.stream = group_->options().stream});
   if (group_->is_of(call.device)) return;
   validator.reject(call.contract.operation,
@@ -206,7 +207,7 @@ Work Communicator::Impl::end_group() {
   fusion_ ? fusion_->flush_then(issue_all) : issue_all();
   if (!group->messages().empty()) group->transfer().sequence = ++transfers_;
   for (auto& message : group->messages()) {
-    message = numbered(message, message.direction == Message::Direction::send ? sent_ : received_);
+    message = numbered(message);
   }
   group->state()->enqueue();
   auto const& state = group->state();
@@ -234,7 +235,7 @@ Work Communicator::Impl::end_group() {
   return Work{state};
 }
 
-/// As one, which it is where its calls are of one kind.
+/// Observes the whole group as one call, under the operation of its first calls.
 ObservedCall Communicator::Impl::observe(OpenGroup& group) const {
   if (group.calls().empty()) return {};
   std::size_t bytes = 0;
@@ -266,9 +267,17 @@ void Communicator::Impl::run_group(OpenGroup& group) {
   if (first) std::rethrow_exception(first);
 }
 
-Message Communicator::Impl::numbered(Message message, std::vector<std::uint64_t>& counts) {
-  message.number = counts[static_cast<std::size_t>(message.peer)]++;
+Message Communicator::Impl::numbered(Message message) noexcept {
+  message.number = lane(message.direction, message.peer).messages++;
   return message;
+}
+
+void Communicator::Impl::refuse_lane(Call const& call, Message::Direction direction, int peer) const {
+  auto const sends = direction == Message::Direction::send;
+  validator.fail(ErrorCode::aborted, call.contract.operation,
+                 fmt::format("a Messenger was destroyed in the middle of an earlier message {} rank {}, which no other "
+                             "can follow; wait for requests first, and make a new communicator",
+                             sends ? "to" : "from", peer));
 }
 
 Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std::optional<Message> recv,
@@ -276,6 +285,10 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
   validator.check_options(call, how);
   if (how.tag != 0) validator.set_tag(call, how.tag);
   call.timeout = timeout_of(how);
+  if (call.is_on_host()) {
+    if (send) check_lane(call, send->direction, send->peer);
+    if (recv) check_lane(call, recv->direction, recv->peer);
+  }
   if (group_) {
     check_in_group(call, how);
     return group_->add(call, send, recv);
@@ -291,8 +304,8 @@ Work Communicator::Impl::transfer(Call&& call, std::optional<Message> send, std:
   call.on_stream = how.stream.has_value();
   std::array<Message, 2> messages;
   std::size_t count = 0;
-  if (send) messages[count++] = numbered(*send, sent_);
-  if (recv) messages[count++] = numbered(*recv, received_);
+  if (send) messages[count++] = numbered(*send);
+  if (recv) messages[count++] = numbered(*recv);
   call.sequence = ++transfers_;
   if (fusion_) fusion_->launch();
   if (!how.stream) {
@@ -333,7 +346,7 @@ Buffer Communicator::Impl::allocate(Call call) {
 
 void Communicator::Impl::abort(std::string const& reason) noexcept {
   if (process_ != process_number()) return;
-  auto line = reason;  // errors are of one
+  auto line = reason;  // an error is a single line
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < ' '; }, ' ');
   backend_->abort(line);
@@ -348,7 +361,7 @@ void Communicator::Impl::execute_on_link(Call const& call, std::function<void(Ca
   use_precise_sleep();
   auto met = now();
   auto timed = call;
-  timed.met = &met;  // the link is busy from when the last rank came
+  timed.met = &met;  // the link is busy from the moment the last rank came
   body(timed);
   call.route = timed.route;
   sleep_until(met + link_time(*options.emulated_link, call, validator.rank, validator.size));

@@ -27,7 +27,7 @@ std::vector<int> others(std::vector<int> const& members, int size) {
   return rest;
 }
 
-/// Collective: whether it is true on all ranks.
+/// Collective: whether `here` is true on all ranks.
 bool holds_everywhere(Bootstrap& bootstrap, bool here) {
   auto const mine = static_cast<std::byte>(here ? 1 : 0);
   auto const all = bootstrap.all_gather(std::span(&mine, 1));
@@ -47,7 +47,7 @@ std::shared_ptr<Survivors> Communicator::Impl::find_survivors() {
 void Communicator::Impl::end_calls() noexcept {
   auto const why =
       fmt::format("rank {} shrinks the communicator, which is over; call shrink() on every rank", validator.rank);
-  backend_->fail(ErrorCode::aborted, why);  // unless it has failed
+  backend_->fail(ErrorCode::aborted, why);  // does nothing where it has failed already
   if (device_) device_->fail(ErrorCode::aborted, why);
   finish_calls();
 }
@@ -56,8 +56,8 @@ Communicator Communicator::shrink() {
   return shrink(live("shrink").options);
 }
 
-// A rank that is lost on the way makes all others fail alike, at the latest when they tell one another how it went:
-// then they begin again without it. One whose part fails ends what the others wait for.
+// Where a rank is lost on the way, all others fail alike, at the latest in conclude(), and begin again without it. A
+// rank whose own part fails aborts the new communicator, so that the others do not wait for it.
 Communicator Communicator::shrink(CommunicatorOptions const& options) {
   auto& impl = live("shrink");
   impl.check_no_group("shrink");
@@ -70,7 +70,7 @@ Communicator Communicator::shrink(CommunicatorOptions const& options) {
     auto const survivors = impl.find_survivors();
     try {
       made.emplace(create(survivors, options));
-      // Some may have lost their connection to a GPU, or never had one: then the first call there makes one.
+      // Only where all ranks have a device back end. Where some lost theirs or never had one, the first call makes it.
       if (holds_everywhere(*survivors, impl.device() != nullptr))
         made->impl_->connect(*impl.device()->renew(others(survivors->members(), size())));
     } catch (Error const& error) {

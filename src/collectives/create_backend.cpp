@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/backend_maker.hpp"
@@ -35,20 +36,20 @@
 namespace weft {
 namespace {
 
-/// What each rank says of itself; bytes, since ranks may be of different processes.
+/// What each rank tells the others about itself, in bytes that ranks can exchange.
 struct Introduction {
   char host[kMostHostIdCharacters + 1] = {};
   char host_name[kMostHostIdCharacters + 1] = {};
   bool asks = false;
-  bool prefers_ucx = false;  ///< between hosts, where nobody asks
+  bool prefers_ucx = false;  ///< between hosts, where no setting asks for a back end
+  bool emulates_link = false;
   BackendKind wanted = BackendKind::shm;
   Reproducibility reproducibility = Reproducibility::run_to_run;
   WireFormat wire = WireFormat::f32;
-  int tag = 0;  ///< rank 0's tells apart communicators that several threads create at once
+  int tag = 0;  ///< rank 0's is used: tells apart communicators that several threads create at once
 };
 
-/// Whether ranks that nobody tells otherwise talk over UCX in any case: where this library can, and MPI has not started
-/// them.
+/// Whether ranks talk over UCX unless a setting says otherwise: where this library can, and MPI has not started them.
 bool prefers_ucx(Bootstrap const& bootstrap) {
 #if WEFT_WITH_UCX
 #if WEFT_WITH_MPI
@@ -72,6 +73,7 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   mine.wanted = config.backend.value_or(BackendKind::shm);
   mine.reproducibility = options.reproducibility;
   mine.wire = config.wire;
+  mine.emulates_link = options.emulated_link.has_value();
   mine.prefers_ucx = prefers_ucx(bootstrap);
   mine.tag = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() % 32768);
   auto const bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
@@ -80,18 +82,30 @@ std::vector<Introduction> introduce(Bootstrap& bootstrap, CommunicatorOptions co
   return all;
 }
 
-RankHosts hosts_of(std::vector<Introduction> const& all) {
-  RankHosts hosts;
-  std::vector<std::string> identities;
-  for (auto const& one : all) {
-    identities.emplace_back(one.host);
-    hosts.names.emplace_back(one.host_name);
-  }
-  hosts.numbers = HostLayout::number(identities);
-  return hosts;
+/// All ranks must emulate a link, or none: with an emulated link calls meet in another way.
+void check_links(std::vector<Introduction> const& all) {
+  auto const odd = std::find_if(
+      all.begin(), all.end(), [&](Introduction const& one) { return one.emulates_link != all.front().emulates_link; });
+  if (odd == all.end()) return;
+  auto const rank = odd - all.begin();
+  throw Error(ErrorCode::mismatch,
+              fmt::format("rank {} has an emulated_link, rank {} none; pass CommunicatorOptions with one on all ranks, "
+                          "or on none",
+                          odd->emulates_link ? rank : 0, odd->emulates_link ? 0 : rank));
 }
 
-/// `by_ucx`: whether what crosses hosts goes over UCX unless somebody asks for something else.
+/// Which ranks share a host. A machine with more ranks than can share memory counts as several hosts.
+RankHosts hosts_of(std::vector<Introduction> const& all) {
+  std::vector<std::string> identities;
+  std::vector<std::string> names;
+  for (auto const& one : all) {
+    identities.emplace_back(one.host);
+    names.emplace_back(one.host_name);
+  }
+  return HostLayout::find(identities, std::move(names), shm::kMaxRanks);
+}
+
+/// The kind of back end. `by_ucx`: UCX rather than MPI carries what crosses hosts, unless a setting asks otherwise.
 BackendKind choose(Introduction const& first, std::vector<int> const& hosts, bool by_ucx) {
   if (first.asks) return first.wanted;
   auto const several = *std::max_element(hosts.begin(), hosts.end()) + 1;
@@ -101,7 +115,7 @@ BackendKind choose(Introduction const& first, std::vector<int> const& hosts, boo
   return by_ucx ? BackendKind::hierarchical_ucx : BackendKind::hierarchical;
 }
 
-/// Whether UCX is to carry what crosses hosts of ranks that MPI has started.
+/// Whether UCX is to carry what crosses hosts, for ranks that MPI has started.
 bool is_carried_by_ucx(Bootstrap& bootstrap, CommunicatorOptions const& options, RankHosts const& hosts,
                        Introduction const& first) {
   if (first.asks || !hosts.are_several()) return false;
@@ -119,16 +133,31 @@ bool is_carried_by_ucx(Bootstrap& bootstrap, CommunicatorOptions const& options,
   return by_ucx;
 }
 
-[[noreturn]] void refuse(BackendKind kind, std::vector<int> const& hosts, std::string const& why) {
-  auto const elsewhere = std::find_if(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
-  auto const place = elsewhere == hosts.end()
-                         ? std::string("all ranks are on one host")
-                         : fmt::format("ranks 0 and {} are on different hosts", elsewhere - hosts.begin());
+std::string describe_places(RankHosts const& hosts) {
+  auto const& numbers = hosts.numbers;
+  auto const elsewhere = std::find_if(numbers.begin(), numbers.end(), [](int host) { return host != 0; });
+  if (elsewhere == numbers.end()) return "all ranks are on one host";
+  auto const rank = elsewhere - numbers.begin();
+  if (!hosts.one_machine) return fmt::format("ranks 0 and {} are on different hosts", rank);
+  return fmt::format("ranks 0 and {} are on {}, which has more ranks than the {} that can share memory", rank,
+                     hosts.names[0], shm::kMaxRanks);
+}
+
+[[noreturn]] void refuse(BackendKind kind, RankHosts const& hosts, std::string const& why) {
+  auto const place = describe_places(hosts);
   throw Error(ErrorCode::unsupported, fmt::format("backend {} ({}): {}", to_string(kind), place, why));
 }
 
 #if WEFT_WITH_MPI || WEFT_WITH_UCX
-/// `create_levels(layout, inside, order)` makes both levels; `carrier`: what is between hosts.
+/// Lets the back end inside the host, while it waits, look for failures on `inter`. The hierarchy owns both.
+template <typename Inter>
+auto look_by(Inter& inter) {
+  return [&inter](Call const& call, int peer, std::function<bool()> const& ready, std::chrono::nanoseconds waited) {
+    inter.look_around(call, peer, ready, waited);
+  };
+}
+
+/// `create_levels(layout, inside, order)` makes both levels; `carrier`: the name of what carries bytes between hosts.
 template <typename CreateLevels>
 std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorOptions const& options,
                                              std::vector<int> const& hosts, Introduction const& first,
@@ -137,9 +166,9 @@ std::unique_ptr<Backend> create_hierarchical(Bootstrap& bootstrap, CommunicatorO
   auto const explains = options.config->explain && bootstrap.rank() == 0;
   auto inside = options;
   inside.config->explain = explains;
-  // Hosts in name only take one another's cores: what is measured there says nothing.
+  // Hosts in name only compete for the same cores, so measurements would say nothing.
   if (inside.config->host_id) inside.config->tuning_cache.reset();
-  // Where every rank has a host to itself there is but one order.
+  // Where every rank has a host to itself, the order by hosts is the rank order.
   auto const by_hosts = first.reproducibility == Reproducibility::run_to_run && layout.hosts().size() < hosts.size();
   HostOrder const order(by_hosts ? layout.hosts() : std::vector<std::vector<int>>());
   hierarchical::Levels levels = create_levels(layout, inside, order);
@@ -160,7 +189,7 @@ std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap,
 #if WEFT_WITH_MPI
   auto const members = bootstrap.join_mpi();
   if (!members) {
-    refuse(kind, hosts.numbers,
+    refuse(kind, hosts,
            fmt::format("needs ranks that MPI has started, not \"{}\": start every rank with mpirun or srun",
                        bootstrap.name()));
   }
@@ -168,14 +197,14 @@ std::unique_ptr<Backend> create_over_mpi(BackendKind kind, Bootstrap& bootstrap,
   return create_hierarchical(
       bootstrap, options, hosts.numbers, first, "MPI",
       [&](HostLayout const& layout, CommunicatorOptions const& inside, HostOrder const& order) {
+        auto inter = mpi::MpiBackend::create(bootstrap, members, options, hosts, order);
         auto const locals = mpi_bootstrap_of(members->subset(layout.locals()), first.tag, *inside.config);
-        auto intra = shm::ShmBackend::create(*locals, inside, {.ranks = layout.locals(), .hosts = hosts, .look = {}});
-        return hierarchical::Levels{std::move(intra),
-                                    mpi::MpiBackend::create(bootstrap, members, options, hosts, order)};
+        auto intra = shm::ShmBackend::create(*locals, inside, {layout.locals(), hosts, look_by(*inter)});
+        return hierarchical::Levels{std::move(intra), std::move(inter)};
       });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
-  refuse(kind, hosts.numbers,
+  refuse(kind, hosts,
          "Weft was built without MPI: build it again where an MPI library is installed, with -DWEFT_WITH_MPI=ON");
 #endif
 }
@@ -190,24 +219,22 @@ std::unique_ptr<Backend> create_over_ucx(BackendKind kind, Bootstrap& bootstrap,
         constexpr bool kIsOuter = true;
         auto inter = ucx::UcxBackend::create(bootstrap, options, hosts, order, kIsOuter);
         TransportBootstrap locals(inter->transport(), layout.locals());
-        auto* const owned = inter.get();  // by the hierarchy, as is what asks it
-        auto const look = [owned](Call const& call, int peer, std::function<bool()> const& ready,
-                                  std::chrono::nanoseconds waited) { owned->look_around(call, peer, ready, waited); };
-        auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), hosts, look});
+        auto* const owned = inter.get();
+        auto intra = shm::ShmBackend::create(locals, inside, {layout.locals(), hosts, look_by(*inter)});
         return hierarchical::Levels{std::move(intra), std::move(inter),
                                     [owned](Call const& call) -> Transport& { return owned->within(call); }};
       });
 #else
   static_cast<void>(bootstrap), static_cast<void>(options), static_cast<void>(first);
-  refuse(kind, hosts.numbers,
+  refuse(kind, hosts,
          "Weft was built without UCX: build it again where libucx-dev is installed, with -DWEFT_WITH_UCX=ON");
 #endif
 }
 
-/// What crosses hosts is rounded by a hierarchy, and depends on which ranks share one.
-void check_wire(Introduction const& first, BackendKind kind, std::vector<int> const& hosts) {
-  auto const several = std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; });
-  if (first.wire == WireFormat::f32 || !several) return;
+/// A wire format needs a hierarchical back end, which rounds what crosses hosts, and Reproducibility::run_to_run, since
+/// the bits depend on which ranks share a host.
+void check_wire(Introduction const& first, BackendKind kind, RankHosts const& hosts) {
+  if (first.wire == WireFormat::f32 || !hosts.are_several()) return;
   auto const wire = to_string(first.wire);
   if (first.reproducibility == Reproducibility::bitwise) {
     throw Error(ErrorCode::invalid_argument,
@@ -229,10 +256,11 @@ void check_wire(Introduction const& first, BackendKind kind, std::vector<int> co
 std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOptions const& options) {
   if (auto* const maker = BackendMaker::current()) return maker->create(bootstrap, options);
   auto const all = introduce(bootstrap, options);
+  check_links(all);
   auto const hosts = hosts_of(all);
   auto const by_ucx = all.front().prefers_ucx || is_carried_by_ucx(bootstrap, options, hosts, all.front());
   auto const kind = choose(all.front(), hosts.numbers, by_ucx);
-  check_wire(all.front(), kind, hosts.numbers);
+  check_wire(all.front(), kind, hosts);
   switch (kind) {
     case BackendKind::shm: break;
     case BackendKind::mpi:
@@ -241,7 +269,7 @@ std::unique_ptr<Backend> create_backend(Bootstrap& bootstrap, CommunicatorOption
     case BackendKind::hierarchical_ucx: return create_over_ucx(kind, bootstrap, options, hosts, all.front());
   }
   if (hosts.are_several()) {
-    refuse(kind, hosts.numbers, "they share no memory; use another back end, or leave WEFT_BACKEND unset");
+    refuse(kind, hosts, "they share no memory; use another back end, or leave WEFT_BACKEND unset");
   }
   return shm::ShmBackend::create(bootstrap, options);
 }

@@ -5,16 +5,16 @@
 
 namespace weft {
 
-/// What the layers above, and tests, ask of a communicator's device back end that is nobody else's concern.
+/// Access to the inside of a communicator, for the device back ends and for tests; not for users.
 class DeviceAccess {
  public:
-  /// Collective: as Communicator::connect(), with another factory than this library's.
+  /// Collective: as Communicator::connect(), but `factory` makes the device back end.
   static void connect(Communicator& communicator, DeviceFactory& factory);
 
-  // Of host memory, for a back end of a device that has a communicator of its own there. Any thread:
-  /// Fails every rank's pending and later calls.
+  // For a device back end that has a communicator of its own in host memory.
+  /// Fails every rank's pending and later calls. Any thread.
   static void fail(Communicator& communicator, ErrorCode code, std::string const& reason) noexcept;
-  /// For the thread that makes calls: whether some rank's failure is known here.
+  /// Throws the communicator's failure if this rank knows of one. For the thread that makes calls.
   static void throw_if_failed(Communicator& communicator);
   /// Null before connect().
   [[nodiscard]] static DeviceBackend* backend(Communicator const& communicator);

@@ -35,7 +35,7 @@ HostLayout layout_of(std::span<DeviceIntroduction const> ranks) {
   return {0, HostLayout::number(names)};
 }
 
-/// Why ranks of a host have nothing to do for one another; empty where they have.
+/// Why the ranks cannot go by two levels; empty where they can.
 std::string why_not_two_levels(HostLayout const& layout) {
   std::size_t least = layout.hosts().front().size();
   std::size_t most = least;

@@ -22,7 +22,7 @@ namespace {
 
 using Way = DeviceChoice::Way;
 
-/// What choose() says, of all ranks.
+/// Makes the back end that choose() chooses for all ranks.
 class ChoosingFactory final : public DeviceFactory {
  public:
   explicit ChoosingFactory(int device) noexcept : device_(device) {}
@@ -35,7 +35,7 @@ class ChoosingFactory final : public DeviceFactory {
         explain(setup, choice);
         return made;
       } catch (Error const& error) {
-        // The same on all ranks. Who is late or gone is missing to others too.
+        // All ranks get here alike. Other errors are thrown: a rank that is late or gone would be missing again.
         if (choice.told || (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::system)) throw;
         choice = {Way::staged, fmt::format("NCCL does not take these ranks ({})", error.what()), false, true};
       }
@@ -75,7 +75,7 @@ class ChoosingFactory final : public DeviceFactory {
   static void open(Config const& /*config*/) {
     throw Error(ErrorCode::unsupported, "this Weft was built without NCCL (WEFT_WITH_NCCL)");
   }
-  // Not reached: choose() gives nothing that needs NCCL where a rank has none.
+  // Not reached: choose() chooses no way that needs NCCL where a rank has none.
   [[nodiscard]] static std::unique_ptr<DeviceFactory> make(Way /*way*/, Config const& /*config*/) {
     return nullptr;
   }
@@ -109,7 +109,7 @@ class ChoosingFactory final : public DeviceFactory {
 }  // namespace
 
 std::unique_ptr<DeviceFactory> device_factory(Device device, Config const& /*config*/) {
-  cuda::DeviceGuard const guard(device.index);  // refuses a device that is not there
+  cuda::DeviceGuard const guard(device.index);  // throws where there is no such device
   return std::make_unique<ChoosingFactory>(device.index);
 }
 #else

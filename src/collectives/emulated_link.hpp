@@ -7,10 +7,10 @@
 
 namespace weft {
 
-/// @throws Error{invalid_argument} for a link that cannot be.
+/// @throws Error{invalid_argument} for a link with impossible values.
 void check(EmulatedLink const& link);
 
-/// How long `call` of rank `rank` among `ranks` lasts at least over `link`: the formulas of weft/communicator.hpp.
+/// The least time that `call` takes over `link`, for rank `rank` of `ranks`: the formulas of weft/communicator.hpp.
 [[nodiscard]] std::chrono::nanoseconds link_time(EmulatedLink const& link, Call const& call, int rank, int ranks);
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-/// The first of what a message consists of: what it is, and up to 2 KiB of it.
+/// The first packet of a message: its size and type, and up to 2 KiB of its content.
 struct Envelope {
   static constexpr std::size_t kCapacity = std::size_t{2} << 10;
 
@@ -19,8 +19,8 @@ struct Envelope {
   std::array<std::byte, kCapacity> payload{};
 };
 
-/// Envelopes that came for receives which were then withdrawn: they wait for the receive that asks for the same message
-/// again. Any thread.
+/// Keeps the envelopes of receives that were withdrawn after the envelope had come, until another receive asks for the
+/// same message. Any thread.
 class ReturnedEnvelopes {
  public:
   void put(int peer, std::uint64_t number, Envelope const& envelope) {
@@ -28,7 +28,7 @@ class ReturnedEnvelopes {
     kept_[{peer, number}] = std::make_unique<Envelope>(envelope);
   }
 
-  /// False, and `envelope` stays as it is, where none was returned.
+  /// Takes the envelope of message `number` from `peer`. False, and `envelope` stays as it is, where none was put back.
   [[nodiscard]] bool take(int peer, std::uint64_t number, Envelope& envelope) {
     std::lock_guard const lock(mutex_);
     if (kept_.empty()) return false;

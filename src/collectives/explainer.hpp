@@ -13,20 +13,20 @@ namespace weft {
 
 class MergedCall;
 
-/// Says once for each decision how a communicator runs its collectives, as WEFT_EXPLAIN asks for: a line per operation,
-/// kind of memory and algorithm, through the library's logger. One thread at a time.
+/// Logs how a communicator runs its collectives, where WEFT_EXPLAIN asks for it: each decision once, one line per
+/// operation, kind of memory and algorithm. One thread at a time.
 class Explainer {
  public:
-  /// For rank 0 of `ranks`.
+  /// Only rank 0 of the `ranks` has one.
   Explainer(std::string backend, int ranks);
 
-  /// What was decided. `details`, called only for a new decision: which sizes it holds for, chunks, reasons.
+  /// Logs a decision if it is new. `details` is called only then: which sizes it holds for, chunks, reasons.
   void note(Operation operation, std::string_view memory, std::string_view algorithm,
             std::function<std::string()> const& details);
-  /// The same of calls that run as one; `where`: what happens to their buffers.
+  /// The same for calls that run as one; `where`: what happens to their buffers.
   void note(MergedCall const& merged, std::string_view memory, std::string_view algorithm, std::string_view where);
 
-  /// While one lives no explainer notes anything on its thread: its calls are measurements, not the user's.
+  /// While a Silence lives, explainers log nothing on its thread: the calls are measurements, not the user's.
   class Silence {
    public:
     Silence() noexcept { ++silences; }

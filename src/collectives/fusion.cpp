@@ -8,24 +8,23 @@ namespace weft {
 void Fusion::set(Stream const& stream, std::size_t bytes) {
   std::scoped_lock const lock(mutex_);
   flush();
-  limits_.erase(std::remove_if(limits_.begin(), limits_.end(),
-                               [&](Limit const& limit) {
-                                 return limit.stream.expired() || limit.stream.lock().get() == &stream.impl();
-                               }),
-                limits_.end());
-  if (bytes > 0) limits_.push_back({stream.impl().weak_from_this(), bytes});
+  limits_.erase(
+      std::remove_if(limits_.begin(), limits_.end(),
+                     [&](Limit const& limit) { return limit.stream.expired() || limit.impl == &stream.impl(); }),
+      limits_.end());
+  if (bytes > 0) limits_.push_back({stream.impl().weak_from_this(), &stream.impl(), bytes});
 }
 
 std::size_t Fusion::limit(Stream const& stream) const {
   for (auto const& limit : limits_) {
-    if (limit.stream.lock().get() == &stream.impl()) return limit.bytes;
+    if (limit.impl == &stream.impl() && !limit.stream.expired()) return limit.bytes;
   }
   return 0;
 }
 
 bool Fusion::holds_back(Call const& call, Stream const& stream) const {
   switch (call.contract.operation) {
-    // Operations whose buffers have the same roles on every rank, so that all see the same dependencies.
+    // In these operations buffers have the same roles on every rank, so all ranks see the same dependencies.
     case Operation::all_reduce:
     case Operation::reduce_scatter:
     case Operation::all_gather:

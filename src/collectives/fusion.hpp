@@ -17,28 +17,28 @@
 
 namespace weft {
 
-/// Merges consecutive small calls on the streams that a communicator fuses, until one of these launches them:
-/// enough bytes, a call of another kind, size or stream, one that depends on them, a look at one of their Works, or
-/// other work on their stream. All of these depend only on the program, so every rank merges alike.
+/// Merges consecutive small calls on the streams that a communicator fuses. It holds calls back until one of these
+/// launches them: enough bytes; a call of another kind, size or stream; a call that depends on them; a look at one of
+/// their Works; other work on their stream. All of these depend only on the program, so every rank merges alike.
 ///
-/// Any thread may look at Works of calls that were launched; those that wait for company only the thread that issues
-/// calls, or ranks would merge by their timing.
+/// Any thread may look at the Works of calls that were launched. Works of calls that are held back are for the thread
+/// that issues calls alone: a look by another thread would make merging depend on timing.
 class Fusion final : public WorkLauncher, public DeferredWork, public std::enable_shared_from_this<Fusion> {
  public:
-  /// Puts the calls on the stream; `state` completes with them.
+  /// Puts the merged calls on the stream; `state` completes with them.
   using Launch = std::function<void(MergedCall&& calls, Stream::Impl& stream, std::shared_ptr<Work::State> state)>;
 
   Fusion(int ranks, MergeLimits const& limits, Launch launch)
       : ranks_(static_cast<std::size_t>(ranks)), limits_of_merging_(limits), launch_(std::move(launch)) {}
 
-  /// From now on calls on `stream` merge up to `bytes`; 0: no longer.
+  /// From now on calls on `stream` merge up to `bytes` in all; 0: they merge no longer.
   void set(Stream const& stream, std::size_t bytes);
-  /// Whether `call` would be held back on `stream`; what could not merge is not.
+  /// Whether `call` is held back on `stream`. Calls that cannot merge are not.
   [[nodiscard]] bool holds_back(Call const& call, Stream const& stream) const;
-  /// A call that holds_back().
+  /// Holds back a call for which holds_back() is true.
   Work add(Call&& call, MergedCall::Run run, Stream const& stream);
 
-  /// Launches what is pending, then calls `next` before anybody can add.
+  /// Launches what is pending, then calls `next` before another call can be added.
   template <typename Next>
   auto flush_then(Next&& next) {
     std::scoped_lock const lock(mutex_);
@@ -52,13 +52,14 @@ class Fusion final : public WorkLauncher, public DeferredWork, public std::enabl
  private:
   struct Pending {
     MergedCall calls;
-    Stream::Impl* stream;  // it launches what is pending before it ends
+    Stream::Impl* stream;  // valid: the stream launches what is pending before it ends
     std::shared_ptr<Work::State> state;
     AddressRanges reads;
     AddressRanges writes;
   };
   struct Limit {
-    std::weak_ptr<Stream::Impl> stream;  // whose last copy is the caller's, who may want it to drain
+    std::weak_ptr<Stream::Impl> stream;  // never locked: the caller must drop the last copy, which drains the stream
+    Stream::Impl const* impl;            // the same stream, while it lives
     std::size_t bytes;
   };
 

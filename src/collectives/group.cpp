@@ -18,6 +18,7 @@ Work Group::end() {
   if (!communicator) {
     throw Error(ErrorCode::invalid_argument, "Group::end: the communicator is gone, and with it the group's calls");
   }
+  communicator->check_process("Group::end");
   if (!open_) communicator->validator.reject("Group::end", "this group has ended before");
   open_ = false;
   return communicator->end_group();

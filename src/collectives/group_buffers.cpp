@@ -86,7 +86,7 @@ void GroupBuffers::add_range(std::vector<Range>& ranges, void const* data, std::
   if (bytes > 0) ranges.push_back({begin, begin + bytes, number, operation});
 }
 
-// What lies between parts is nobody's.
+// Adds parts one by one: the gaps between them belong to no call.
 void GroupBuffers::add_parts(std::vector<Range>& ranges, void const* data, Call const& call, Parts const& parts,
                              std::uint32_t number) {
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -146,13 +146,13 @@ std::string GroupBuffers::dependence(std::vector<MergedCall> const& calls) {
         "group between them",
         used.call, to_string(used.operation), written.call, to_string(written.operation));
   };
-  // What one call writes may be what it reads, in place; nothing else touches it.
+  // A call may read what it writes itself, in place; no other call may touch it.
   for (std::size_t i = 1; i < writes_.size(); ++i) {
     if (writes_[i].begin < writes_[i - 1].end && writes_[i].call != writes_[i - 1].call) {
       return text(writes_[i - 1], writes_[i]);
     }
   }
-  // Writes are now apart, so their ends rise too.
+  // Writes do not overlap, so their ends rise too.
   auto first = writes_.begin();
   for (Range const& read : reads_) {
     while (first != writes_.end() && first->end <= read.begin) ++first;

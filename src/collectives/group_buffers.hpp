@@ -12,22 +12,24 @@
 
 namespace weft {
 
-/// Which memory the calls of a group read and write here, to find out whether one uses what another writes.
+/// Knows which memory the calls of a group read and write on this rank, to find out whether one uses what another
+/// writes.
 ///
-/// Most groups' buffers lie in rising or falling order, results apart from what is read or in its place, and are known
-/// to be independent by the hulls of what came before each call; only where they do not does dependence() sort them.
+/// In most groups buffers lie in rising or falling order, and results lie apart from what is read, or in its place.
+/// Comparing each call with the hull of all earlier ones then shows that they are independent. Only for other groups
+/// does dependence() sort the buffers.
 class GroupBuffers {
  public:
   GroupBuffers(int rank, int ranks) noexcept : rank_(rank), ranks_(ranks) {}
 
-  /// The group's next collective call, of which dependence() hears; its number, from 1.
+  /// Counts the group's next collective call, which is later passed to dependence(); returns its number, from 1.
   std::uint32_t count() noexcept { return ++calls_; }
-  /// The next call, what it sends and receives; either may be null.
+  /// Adds the group's next point-to-point call: what it sends and what it receives. Either may be null.
   void add(Message const* send, Message const* recv);
 
-  /// Why the calls depend on one another: "call 2 (all_reduce) uses what call 1 (all_reduce) writes". Empty: they do
-  /// not. `calls`: all that were counted, with their numbers. Of n calls it takes O(n) time where hulls are enough or
-  /// those of each kind were added by rising address, else O(n log n).
+  /// Why calls depend on one another: "call 2 (all_reduce) uses what call 1 (all_reduce) writes". Empty: they do not.
+  /// `calls`: all that were counted, with their numbers. For n calls it takes O(n) time where hulls are enough, or
+  /// where reads, and writes, were added by rising address; else O(n log n).
   [[nodiscard]] std::string dependence(std::vector<MergedCall> const& calls);
 
   [[nodiscard]] std::uint32_t calls() const noexcept { return calls_; }
@@ -39,7 +41,7 @@ class GroupBuffers {
     std::uint32_t call;
     Operation operation;
   };
-  /// The smallest range that holds all that were added. Empty, it touches nothing and adds nothing.
+  /// The smallest range that holds all that were added. An empty one touches nothing and adds nothing.
   struct Hull {
     std::uintptr_t begin = UINTPTR_MAX;
     std::uintptr_t end = 0;
@@ -55,7 +57,7 @@ class GroupBuffers {
     auto const begin = reinterpret_cast<std::uintptr_t>(data);
     return bytes > 0 ? Hull{begin, begin + bytes} : Hull{};
   }
-  /// Of calls with equal parts, `bytes` each or in all: what this rank's call reads and writes.
+  /// Bytes that a call with equal parts reads (and writes) on this rank; `bytes`: of its unit.
   [[nodiscard]] std::size_t sent(Contract const& contract, std::size_t bytes) const noexcept;
   [[nodiscard]] std::size_t received(Contract const& contract, std::size_t bytes) const noexcept;
   void note(Hull const& read, Hull const& written) noexcept;
@@ -76,9 +78,9 @@ class GroupBuffers {
   std::uint32_t calls_ = 0;
   Hull all_reads_;
   Hull all_writes_;
-  bool writes_apart_ = true;  // each call's from the hull of those before
-  bool calls_apart_ = true;   // the same of all that a call uses
-  std::vector<Range> reads_;  // of messages; in dependence(), of all
+  bool writes_apart_ = true;  // each call's writes lie outside the hull of earlier writes
+  bool calls_apart_ = true;   // all that each call reads and writes lies outside the hull of earlier calls
+  std::vector<Range> reads_;  // of messages; dependence() adds those of all calls
   std::vector<Range> writes_;
 };
 

@@ -29,6 +29,24 @@ std::vector<int> HostLayout::number(std::vector<std::string> const& names) {
   return hosts;
 }
 
+std::vector<int> HostLayout::limit(std::vector<int> const& hosts, int most) {
+  HostLayout const layout(0, hosts);
+  std::vector<std::string> names;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    auto const ranks = static_cast<int>(layout.hosts()[layout.host(rank)].size());
+    auto const groups = (ranks + most - 1) / most;
+    names.push_back(std::to_string(layout.host_of(rank)) + "/" +
+                    std::to_string(layout.local_index(rank) * groups / ranks));
+  }
+  return number(names);
+}
+
+RankHosts HostLayout::find(std::vector<std::string> const& identities, std::vector<std::string> names, int most) {
+  auto const machines = number(identities);
+  auto const one_machine = std::all_of(machines.begin(), machines.end(), [](int machine) { return machine == 0; });
+  return {limit(machines, most), std::move(names), one_machine};
+}
+
 bool HostLayout::is_even() const noexcept {
   return std::all_of(hosts_.begin(), hosts_.end(),
                      [&](std::vector<int> const& host) { return host.size() == hosts_.front().size(); });

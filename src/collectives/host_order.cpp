@@ -13,7 +13,7 @@ bool is_exact(DataType dtype, ReduceOp op) noexcept {
     case ReduceOp::avg:
     case ReduceOp::premul_sum:
     case ReduceOp::user: return false;
-    default: return true;  // logical and bitwise
+    default: return true;  // logical and bitwise operations
   }
 }
 

@@ -11,29 +11,32 @@
 
 namespace weft {
 
-/// Reductions that go by hosts: each host's contributions combine in rank order to a partial result of the data type,
-/// the partial results in the order of `hosts`. The same bits whoever does it and wherever calls are cut.
+/// The order of reductions that go by hosts: each host's contributions combine in rank order to a partial result in the
+/// data type, and the partial results combine in the order of `hosts`. The bits are the same whichever rank combines
+/// and wherever calls are cut.
 class HostOrder {
  public:
-  /// Contributions to the result of a host, and the hosts' results to that of all.
+  /// What combines contributions to a host's result (inside), and the hosts' results to that of all (between).
   struct Levels {
     ReduceOp inside;
     ReduceOp between;
   };
 
-  /// `hosts`: each one's ranks, ascending. Without any, nothing goes by hosts.
+  /// `hosts`: each host's ranks, ascending. Without hosts no reduction goes by hosts.
   explicit HostOrder(std::vector<std::vector<int>> hosts = {});
 
-  /// Whether reductions that depend on the order go by hosts. False for callers' functions, which need not commute,
-  /// for 8-bit floats, whose partial results have too few bits, and for means of integers, which are truncated.
+  /// Whether a reduction goes by hosts, so that its bits depend on that order. False where the order does not matter,
+  /// for callers' functions, which need not commute, for 8-bit floats, whose partial results would have too few bits,
+  /// and for means of integers, which are truncated.
   [[nodiscard]] bool applies_to(DataType dtype, ReduceOp op) const noexcept;
 
-  /// The mean of all is the mean of the hosts' means, weighted by their ranks; scales are for contributions alone.
+  /// The operations for `op`. The mean of all is the mean of the hosts' means, weighted by their numbers of ranks;
+  /// premul_sum scales contributions only.
   [[nodiscard]] static Levels levels(ReduceOp op) noexcept;
-  /// Of the hosts, for Levels::between.
+  /// Each host's share of all ranks: the scales for Levels::between of a mean.
   [[nodiscard]] std::vector<double> const& weights() const noexcept { return weights_; }
 
-  /// As kernels::reduce, of all ranks' `sources`.
+  /// As kernels::reduce, from the `sources` of all ranks, by rank.
   void reduce(std::span<void* const> destinations, std::span<void const* const> sources, std::size_t count,
               DataType dtype, kernels::Reducer const& how) const;
 
@@ -42,8 +45,8 @@ class HostOrder {
   std::vector<double> weights_;
 };
 
-/// Of what each of so many ranks contributes to a call that all of them combine by hosts at once; more goes through the
-/// levels of a hierarchy. Contributions of all ranks are held together.
+/// The most bytes that each of so many ranks may contribute to a call in which every rank combines all contributions at
+/// once, since it holds them together. Larger calls go through the levels of a hierarchy.
 [[nodiscard]] constexpr std::size_t most_combined_at_once(std::size_t ranks) noexcept {
   constexpr auto kTogether = std::size_t{512} << 10;
   constexpr auto kLeast = std::size_t{4} << 10;
@@ -51,7 +54,7 @@ class HostOrder {
   return std::clamp(kTogether / ranks, kLeast, kMost);
 }
 
-/// Whether contributions may be combined in any order and grouping for the same bits.
+/// Whether contributions may be combined in any order and grouping with the same bits.
 [[nodiscard]] bool is_exact(DataType dtype, ReduceOp op) noexcept;
 
 }  // namespace weft

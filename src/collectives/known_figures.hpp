@@ -15,13 +15,15 @@
 
 namespace weft {
 
-/// What ranks have measured together, remembered by the process under a name for the communicators after. T is bytes.
+/// Figures that ranks have measured together. The process remembers them by name for its later communicators. T is
+/// trivially copyable, since ranks exchange it.
 template <typename T>
 class KnownFigures {
  public:
-  /// What goes beside `name`. Where rank 0 `measures` and some rank does not know, `measure` is called on all ranks,
-  /// and gives all the same; where rank 0 does not, `assumed`. Ranks may have learned in communicators of their own
-  /// what differs: `merge` makes one of two, in the order of ranks. Collective, and equal on all ranks. Thread-safe.
+  /// The figures under `name`. Where rank 0's `measures` is false: `assumed`. Where some rank does not know them, all
+  /// ranks call `measure`, which returns the same on all. Where all know them they may differ, since ranks may have
+  /// learned them in different communicators: `merge` makes one of two, in the order of ranks. Collective, and equal on
+  /// all ranks. Thread-safe.
   [[nodiscard]] T find(Bootstrap& bootstrap, std::string const& name, bool measures, T const& assumed,
                        std::function<T()> const& measure, std::function<T(T const&, T const&)> const& merge) {
     auto const all = tell_all(bootstrap, {measures, known(name)});

@@ -22,6 +22,19 @@ std::size_t ranks_times(bool parts, std::size_t size) noexcept {
   return parts ? size : 1;
 }
 
+/// Copies part `part` of all pieces to where they lie in a merged call's unit. Clears the gaps: whoever combines or
+/// rounds the unit must not find values there that have an effect, such as infinities of an earlier call.
+void gather_unit(MergedCall const& merged, std::size_t part, std::size_t unit, std::byte* to) {
+  std::size_t end = 0;
+  for (auto const& piece : merged.pieces()) {
+    std::memset(to + end, 0, piece.offset - end);
+    end = piece.offset + piece.bytes;
+    if (piece.bytes == 0) continue;
+    std::memcpy(to + piece.offset, static_cast<std::byte const*>(piece.send) + part * piece.bytes, piece.bytes);
+  }
+  std::memset(to + end, 0, unit - end);
+}
+
 }  // namespace
 
 Shape shape_of(Operation operation) noexcept {
@@ -41,14 +54,14 @@ MergedCall::MergedCall(Call&& first, Run operation, MergeLimits const& limits, s
 }
 
 bool MergedCall::merges(Call const& call) noexcept {
-  if (call.contract.tag() != 0) return false;  // what is told of merged calls has no room for it
+  if (call.contract.tag() != 0) return false;  // the contract of merged calls has no room for a tag
   switch (call.contract.operation) {
     case Operation::all_reduce:
     case Operation::reduce:
     case Operation::reduce_scatter:
     case Operation::scan:
     case Operation::exscan:
-      // Scales and functions are each rank's own, so ranks could not tell alike what merges.
+      // Each rank has scales and functions of its own, so ranks could decide differently what merges.
       return call.contract.reduce != ReduceOp::premul_sum && call.contract.reduce != ReduceOp::user;
     case Operation::broadcast:
     case Operation::all_gather:
@@ -77,7 +90,7 @@ void MergedCall::close() noexcept {
                           .calls = static_cast<std::uint16_t>(pieces_.size())};
   call_.send = nullptr;
   call_.recv = nullptr;
-  call_.feedback = nullptr;  // the first one's
+  call_.feedback = nullptr;  // it belongs to the first call alone
 }
 
 void MergedCall::run(Backend& backend) const {
@@ -111,13 +124,7 @@ void run_flat(Backend& backend, MergedCall const& merged, int rank, int size, st
   auto const from_root = contract.operation == Operation::broadcast || contract.operation == Operation::scatter;
   auto const to_root = contract.operation == Operation::reduce || contract.operation == Operation::gather;
   if (!from_root || is_root) {
-    for (std::size_t part = 0; part < send_units; ++part) {
-      for (auto const& piece : merged.pieces()) {
-        if (piece.bytes == 0) continue;
-        std::memcpy(send + part * unit + piece.offset, static_cast<std::byte const*>(piece.send) + part * piece.bytes,
-                    piece.bytes);
-      }
-    }
+    for (std::size_t part = 0; part < send_units; ++part) gather_unit(merged, part, unit, send + part * unit);
   }
   Call flat = outer;
   flat.send = send;

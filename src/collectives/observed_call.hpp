@@ -8,14 +8,14 @@
 
 namespace weft {
 
-/// Tells observe_calls()'s observer when a call runs; of nothing where there is none.
+/// Tells the observer that observe_calls() has set when a call runs. Without an observer it does nothing.
 class ObservedCall {
  public:
   ObservedCall() = default;
-  /// Which is about to be enqueued by this thread. `bytes`: of all ranks together.
+  /// For a call that this thread is about to enqueue. `bytes`: of all ranks together.
   ObservedCall(Operation operation, std::size_t bytes);
 
-  /// Calls `body`, and tells before and after.
+  /// Calls `body`, and tells the observer before and after.
   template <typename Body>
   void run(Body const& body) const {
     if (!seen_) return body();
@@ -32,7 +32,7 @@ class ObservedCall {
   std::shared_ptr<CallObserver::Call> seen_;
 };
 
-/// Of all ranks' parts together, of `bytes` each, where there are parts.
+/// Bytes of an operation's largest buffer: `ranks` parts of `bytes` each where it has parts, else `bytes`.
 [[nodiscard]] std::size_t bytes_of_all(Operation operation, std::size_t bytes, int ranks) noexcept;
 
 }  // namespace weft

@@ -35,9 +35,10 @@ Work OpenGroup::add(Call&& call, MergedCall::Run run, CollectiveOptions const& h
     return Work{state_};
   }
   auto const number = buffers_.count();
-  // Of each kind the newest alone is open, be there room in it or not. So what joins what follows from kinds and
-  // lengths in their order, which ranks have in common, and not from who takes the short way, which they may not.
-  constexpr std::size_t kKinds = 8;  // that may alternate and still merge
+  // A call may join only the newest merged call of its kind, even when that has no room and an older one has. So what
+  // merges follows from the kinds and lengths of calls in their order, which are equal on all ranks, and not from which
+  // calls take the short way, which may differ between ranks.
+  constexpr std::size_t kKinds = 8;  // so many kinds may alternate and still merge
   auto const recent = calls_.rbegin() + static_cast<std::ptrdiff_t>(std::min(calls_.size(), kKinds));
   auto const open =
       std::find_if(calls_.rbegin(), recent, [&](MergedCall const& merged) { return merged.is_open_to(call); });
@@ -78,7 +79,7 @@ Work OpenGroup::add(Call const& call, std::optional<Message> const& send, std::o
   auto const leaves = [&](std::optional<Message> const& message) {
     return message && (message->peer != rank_ || !call.is_on_host());
   };
-  // A message to itself may well stay where it is.
+  // Messages to itself are left out: one may be received into the memory that it is sent from.
   if (call.is_on_host()) buffers_.add(leaves(send) ? &*send : nullptr, leaves(recv) ? &*recv : nullptr);
   if (stays(send)) own_sends_.push_back(*send);
   if (stays(recv)) own_recvs_.push_back(*recv);

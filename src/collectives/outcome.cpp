@@ -7,11 +7,13 @@
 #include <span>
 #include <vector>
 
+#include "core/copy_text.hpp"
+
 namespace weft {
 
 Outcome Outcome::of(Error const& error) noexcept {
   Outcome outcome{error.code(), true, {}};
-  std::strncpy(outcome.why, error.what(), sizeof outcome.why - 1);
+  copy_text(error.what(), outcome.why);
   return outcome;
 }
 

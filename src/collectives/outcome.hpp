@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// How one rank's part of something collective went, in bytes that ranks can exchange.
+/// How one rank's part of a collective step went, in bytes that ranks can exchange.
 struct Outcome {
   ErrorCode code = ErrorCode::system;
   bool failed = false;
@@ -17,14 +17,15 @@ struct Outcome {
   [[nodiscard]] static Outcome of(Error const& error) noexcept;
 };
 
-/// Of outcomes by rank, `ranks` being their names (empty: 0, 1, …): a failure, or nothing where all succeeded. A cause
-/// rather than that somebody waited for it in vain; the loss of a rank before all.
+/// The failure among these outcomes that says most, or nothing where all succeeded: the loss of a rank before other
+/// causes, those before aborts, and timeouts last, since a rank that only waited knows no cause. The error names the
+/// rank: its entry in `ranks`, or its index where that is empty.
 [[nodiscard]] std::optional<Error> first_failure(std::span<Outcome const> all, std::span<int const> ranks = {});
 
-/// Collective: the same of all ranks' outcomes.
+/// Collective: exchanges the outcomes of all ranks, and returns the same failure on every rank.
 [[nodiscard]] std::optional<Error> first_failure(Bootstrap& bootstrap, Outcome const& mine);
 
-/// Collective: throws that failure on every rank.
+/// Collective: throws that failure, if there is one, on every rank.
 inline void agree(Bootstrap& bootstrap, Outcome const& mine) {
   if (auto const failure = first_failure(bootstrap, mine)) throw *failure;
 }

@@ -13,7 +13,7 @@ struct Range {
   std::size_t count = 0;
 };
 
-/// Part `index` of `parts` of `count` elements, cut at whole cache lines so that no two parts share one.
+/// Part `index` of `count` elements divided into `parts`, cut at whole cache lines so that no two parts share one.
 [[nodiscard]] inline Range part_of(std::size_t count, std::size_t index, std::size_t parts,
                                    std::size_t element_bytes) noexcept {
   auto const per_line = std::max<std::size_t>(1, 64 / element_bytes);
@@ -24,21 +24,21 @@ struct Range {
   return {begin, end - begin};
 }
 
-/// The most elements of which no part, as part_of() cuts them, has more than `part_bytes` bytes. Pre: at least a cache
-/// line and an element.
+/// The most elements for which each part that part_of() cuts has at most `part_bytes` bytes. Pre: `part_bytes` is at
+/// least a cache line and an element.
 [[nodiscard]] inline std::size_t most_for_parts(std::size_t part_bytes, std::size_t parts,
                                                 std::size_t element_bytes) noexcept {
   auto const per_line = std::max<std::size_t>(1, 64 / element_bytes);
   return part_bytes / (per_line * element_bytes) * per_line * parts;
 }
 
-/// Block `index` of ranges of at most `block` elements.
+/// Block `index` of `count` elements cut into blocks of at most `block` elements.
 [[nodiscard]] inline Range block_of(std::size_t count, std::size_t index, std::size_t block) noexcept {
   auto const first = std::min(count, index * block);
   return {first, std::min(block, count - first)};
 }
 
-/// Bytes of [first, first + length) that a part of a buffer still has.
+/// How many of the bytes [first, first + length), counted from the part's beginning, lie in the part.
 [[nodiscard]] inline std::size_t overlap(ByteRange part, std::size_t first, std::size_t length) noexcept {
   return part.length > first ? std::min(length, part.length - first) : 0;
 }

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-/// What is known of another rank of a communicator.
+/// What this rank knows about another rank of a communicator.
 enum class PeerState : std::uint8_t {
   present,
   left,  ///< destroyed its communicator

@@ -5,18 +5,18 @@
 
 namespace weft {
 
-/// How a call's bytes went between ranks of one host: straight from where they lay, or else why they were copied.
+/// How a call's bytes went between the ranks of one host: straight between users' buffers, or copied, and then why.
 struct Route {
   enum class How : std::uint8_t {
-    unknown,        ///< not said: nothing to move, or ranks of several hosts
+    unknown,        ///< not recorded: nothing to move, or ranks of several hosts
     zero_copy,      ///< the ranks worked in one another's buffers
-    small,          ///< staging is the faster way at this size, in any memory
+    small,          ///< copying is faster at this size, whatever the memory
     private_send,   ///< `rank` sends from memory that its peers cannot reach
-    private_recv,   ///< the same of where it receives
-    no_heap,        ///< nor could it, since `rank` has no shared heap
-    released,       ///< `rank` no longer holds its part of another's symmetric buffer
+    private_recv,   ///< `rank` receives into such memory
+    no_heap,        ///< no rank could use other memory, since `rank` has no shared heap that all ranks can map
+    released,       ///< `rank` has released its part of a symmetric buffer that another rank still uses
     in_place,       ///< `rank` would overwrite what its peers read
-    places_differ,  ///< of a merged call: buffers lie differently on the ranks, or not in symmetric buffers
+    places_differ,  ///< a merged call: buffers lie differently on the ranks, or not in symmetric buffers
   };
 
   How how = How::unknown;
@@ -25,7 +25,7 @@ struct Route {
   friend bool operator==(Route const&, Route const&) = default;
 };
 
-/// Whether the call would have been without copies but for the reason.
+/// Whether the call was copied for a reason without which it would have been zero-copy.
 [[nodiscard]] constexpr bool is_copied(Route route) noexcept {
   return route.how > Route::How::small;
 }

@@ -8,12 +8,12 @@
 
 namespace weft {
 
-/// Some of a communicator's ranks as a bootstrap, for the communicators split from it. They talk point to point, so
-/// ranks outside take no part. The parent must outlive it.
+/// Some of a communicator's ranks as a bootstrap, for the communicators split from it. It uses point-to-point messages
+/// only, so the other ranks take no part. The parent must outlive it.
 class SubsetBootstrap final : public Bootstrap {
  public:
-  /// `members`: the parent's ranks that belong, in the order of their new ranks; this rank among them. `mpi`:
-  /// the MPI processes that they are, if any.
+  /// `members`: their ranks in the parent, in the order of their new ranks; this rank is among them. `rank`: this one's
+  /// new rank. `mpi`: their MPI processes, where MPI started them; else null.
   SubsetBootstrap(Communicator& parent, std::vector<int> members, int rank, std::shared_ptr<MpiMembers const> mpi)
       : parent_(parent), members_(std::move(members)), rank_(rank), mpi_(std::move(mpi)) {}
 

@@ -10,10 +10,11 @@
 
 namespace weft {
 
-/// Some of a transport's ranks as a bootstrap, for a back end of those of one host. The transport must outlive it.
+/// Some of a transport's ranks as a bootstrap: a host's ranks make their own back end with it. The transport must
+/// outlive it.
 class TransportBootstrap final : public Bootstrap {
  public:
-  /// `members`: the transport's ranks that belong, in the order of their new ranks; this one among them.
+  /// `members`: their ranks in the transport, in the order of their new ranks; this rank is among them.
   TransportBootstrap(Transport& transport, std::vector<int> members)
       : transport_(transport), members_(std::move(members)) {
     auto const me = std::find(members_.begin(), members_.end(), transport.rank());

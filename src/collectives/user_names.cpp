@@ -8,7 +8,8 @@
 namespace weft {
 namespace {
 
-/// Never freed: errors are described until the process ends, and a program has few reductions of its own.
+/// A reduction's name, in a list per fingerprint. Never freed: errors may need it until the process ends, and a program
+/// has few reductions of its own.
 struct Known {
   std::string name;
   std::size_t element_bytes;

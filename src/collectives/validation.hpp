@@ -14,16 +14,16 @@
 
 namespace weft {
 
-/// Checks of one rank's arguments, before anything is sent. Each returns the call ready to run (without sequence and
-/// timeout).
-/// @throws Error{invalid_argument} naming rank, operation, the number that the call would have had, argument and what
-/// is allowed; Error{unsupported} for host memory with a device's stream.
+/// Checks this rank's arguments before anything is sent. The function of each operation returns the call ready to run,
+/// but for its sequence and timeout.
+/// @throws Error{invalid_argument} naming the rank, the operation, the number that the call would have had, the
+/// argument and what is allowed; Error{unsupported} for host memory with a device's stream.
 struct Validator {
   int rank = 0;
   int size = 1;
-  std::string name{};                                       ///< the communicator's, for messages
-  std::atomic<std::uint64_t> const* collectives = nullptr;  ///< how many calls were made so far
-  std::uint64_t const* transfers = nullptr;                 ///< point-to-point ones
+  std::string name{};                                       ///< the communicator's name, for messages
+  std::atomic<std::uint64_t> const* collectives = nullptr;  ///< the number of collective calls so far
+  std::uint64_t const* transfers = nullptr;                 ///< the number of point-to-point calls so far
 
   [[nodiscard, gnu::hot]] Call all_reduce(ConstBufferView const& send, BufferView const& recv,
                                           Reduction const& how) const;
@@ -54,13 +54,13 @@ struct Validator {
     if (!are_good(how, call.device)) [[unlikely]]
       reject_options(to_string(call.contract.operation), is_point_to_point(call.contract.operation), how, call.device);
   }
-  /// Of a function that is no operation, and takes streams of `device`.
+  /// The same for a function that is no operation; a stream must be of `device`.
   void check_options(std::string_view function, CollectiveOptions const& how, Device device = {}) const {
     if (!are_good(how, device)) reject_options(function, false, how, device);
   }
   /// Makes a tag other than 0 part of the call's contract.
   void set_tag(Call& call, std::uint32_t tag) const;
-  /// A message by itself: it would wait for itself.
+  /// For a message outside of a group: one to the rank itself would wait for itself.
   void check_peer_is_another(Call const& call) const;
   void check_color(int color, int none) const;
 
@@ -73,15 +73,15 @@ struct Validator {
   [[noreturn]] void fail(ErrorCode code, Operation operation, std::string const& why) const;
 
  private:
-  /// What all operations with two buffers begin with: the buffers' own plausibility, and one type for both.
+  /// Begins all operations with two buffers: checks that each buffer is plausible and that both have one type.
   [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv) const;
   [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv, int root) const;
-  /// `part`: what of a buffer is reduced by itself.
+  /// The same for reductions; `part`: the part of a buffer that is reduced by itself.
   [[nodiscard]] Call open(Operation operation, ConstBufferView const& send, BufferView const& recv,
                           Reduction const& how, ConstBufferView const& part) const;
   void set_root(Call& call, int root) const;
 
-  // Of either view, so that none is copied to become the other.
+  // A template for both views, so that neither is copied to become the other.
   template <typename View>
   void check_view(Operation operation, char const* what, View const& view) const {
     bool const plausible = is_valid(view.dtype) && (view.data != nullptr || view.count == 0) &&
@@ -89,7 +89,7 @@ struct Validator {
     if (!plausible) [[unlikely]]
       reject_view(operation, what, view);
   }
-  /// Where both views are; what is empty may be anywhere.
+  /// The device that both views are on; an empty view may be anywhere.
   [[nodiscard]] Device device_of(Operation operation, ConstBufferView const& send, BufferView const& recv) const {
     return send.device == recv.device ? send.device : device_of_either(operation, send, recv);
   }
@@ -99,9 +99,12 @@ struct Validator {
                      void const* in_place_send, void const* in_place_recv) const;
   void examine_reduction(Operation operation, Reduction const& how, ConstBufferView const& part) const;
   void check_peer(Operation operation, int peer) const;
-  /// As many counts and offsets as ranks, all parts inside `view`; parts that are written may not overlap.
+  /// There must be as many counts and offsets as ranks, and all parts must lie inside `view`; parts that are written
+  /// must not overlap.
   void check_parts(Operation operation, char const* what, ConstBufferView const& view, Parts const& parts,
                    bool written) const;
+  /// In place the result overwrites this rank's part, so no other part may share elements with it.
+  void check_own_part_is_apart(Operation operation, Parts const& parts) const;
   void check_count(Operation operation, char const* what, std::size_t count, std::size_t wanted) const;
   [[nodiscard]] static bool are_good(CollectiveOptions const& how, Device device) {
     return !(how.timeout && !is_timeout(*how.timeout)) && !(how.stream && how.stream->device() != device);

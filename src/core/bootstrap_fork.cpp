@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kLivenessPeriod{50};
 struct alignas(64) RankState {
   std::atomic<std::uint64_t> rounds;  ///< rounds this rank has published
   std::atomic<pid_t> pid;             ///< 0 until its process is known
-  std::atomic<std::uint32_t> left;    ///< its Bootstrap was destroyed
+  std::atomic<std::uint32_t> left;    ///< not 0 once its Bootstrap was destroyed
 };
 
 /// One rank's part of one round. Rounds alternate between two sets of slots: a rank writes round k + 2 only after every
@@ -96,7 +96,7 @@ class ForkBootstrap final : public Bootstrap {
         watches_(shared_->size()) {}
 
   ~ForkBootstrap() override {
-    if (user_ != getpid()) return;  // the parent's copy, or one inherited by another rank
+    if (user_ != getpid()) return;  // this is the parent's copy, or one inherited by another rank
     me().left.store(1, std::memory_order_release);
     shared_->announce();
   }
@@ -157,7 +157,7 @@ class ForkBootstrap final : public Bootstrap {
     }
   }
 
-  /// Looks at all peers, not only the one waited for: the loss of any of them ends the call.
+  /// Checks all peers, not only the one waited for: the loss of any of them ends the call.
   void check_peers() {
     for (std::size_t peer = 0; peer < shared_->size(); ++peer) {
       if (peer == rank_ || arrived(peer)) continue;

@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstring>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "core/launcher.hpp"
@@ -21,6 +23,36 @@
 
 namespace weft {
 namespace {
+
+/// One exchange under way. MPI cannot be made to forget it, so if it is given up its memory has to live on.
+class Exchange final : public MpiRemains {
+ public:
+  Exchange(void const* mine, std::size_t bytes, int ranks)
+      : mine_(static_cast<std::byte const*>(mine), static_cast<std::byte const*>(mine) + bytes),
+        all_(bytes * static_cast<std::size_t>(ranks)) {}
+
+  void start(MPI_Comm communicator) {
+    auto const count = static_cast<int>(mine_.size());
+    check_mpi(MPI_Iallgather(mine_.data(), count, MPI_BYTE, all_.data(), count, MPI_BYTE, communicator, &request_),
+              "MPI_Iallgather");
+  }
+  [[nodiscard]] bool test() {
+    int done = 0;
+    check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  }
+  [[nodiscard]] std::vector<std::byte> const& all() const noexcept { return all_; }
+
+  [[nodiscard]] bool settled() noexcept override {
+    int done = 0;
+    return MPI_Test(&request_, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+  }
+
+ private:
+  std::vector<std::byte> mine_;
+  std::vector<std::byte> all_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
 
 class MpiBootstrap final : public Bootstrap {
  public:
@@ -61,29 +93,36 @@ class MpiBootstrap final : public Bootstrap {
     }
   }
 
-  /// Sleeps between tests, so that a late peer costs no core, and gives up at the timeout, which a blocking call could
-  /// not.
-  void gather(void const* mine, void* all, std::size_t bytes) const {
+  void gather(void const* mine, void* all, std::size_t bytes) {
+    if (failure_) throw Error(*failure_);
+    auto exchange = std::make_unique<Exchange>(mine, bytes, size());
+    try {
+      run(*exchange);
+    } catch (Error const& error) {
+      failure_ = error;  // the others' next exchange would be matched with the one this rank has given up
+      communicator_->abandon();
+      communicator_->session().keep(std::move(exchange));
+      throw;
+    }
+    if (bytes > 0) std::memcpy(all, exchange->all().data(), exchange->all().size());
+  }
+
+  /// Waits for the exchange. It sleeps between tests, so that a late peer costs no core, and gives up at the timeout; a
+  /// blocking call could do neither.
+  void run(Exchange& exchange) const {
     auto const deadline = std::chrono::steady_clock::now() + timeout_;
-    auto const count = static_cast<int>(bytes);
-    MPI_Request request = MPI_REQUEST_NULL;
     auto& session = communicator_->session();
     {
       auto const turn = session.enter();
-      check_mpi(MPI_Iallgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_->handle(), &request),
-                "MPI_Iallgather");
+      exchange.start(communicator_->handle());
     }
-    std::chrono::microseconds pause(1);
-    for (;;) {
-      int done = 0;
+    for (std::chrono::microseconds pause(1);; pause = std::min(pause * 2, std::chrono::microseconds(1000))) {
       {
         auto const turn = session.enter();
-        check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        if (exchange.test()) return;
       }
-      if (done != 0) break;
       if (std::chrono::steady_clock::now() >= deadline) throw_timeout();
       std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, std::chrono::microseconds(1000));
     }
   }
 
@@ -97,6 +136,7 @@ class MpiBootstrap final : public Bootstrap {
   std::shared_ptr<MpiCommunicator> communicator_;
   std::shared_ptr<MpiMembers const> members_;
   std::chrono::milliseconds timeout_;
+  std::optional<Error> failure_;  // failure of an exchange: all later ones fail, too
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,12 +18,12 @@
 namespace weft {
 namespace {
 
-/// What torchrun says of this process.
+/// What torchrun tells this process.
 struct Job {
   int rank = 0;
   int size = 1;
   std::string name;                                ///< the same on every rank of this job, and on no other of this user
-  std::uint64_t token = 0;                         ///< guards against a stranger that found the name
+  std::uint64_t token = 0;                         ///< guards against strangers that found the name
   std::optional<tcp_socket::Endpoint> meets_at{};  ///< where ranks are on several hosts, instead of the name
 };
 
@@ -70,14 +71,15 @@ Job read_job() {
         ErrorCode::invalid_argument,
         fmt::format("torchrun bootstrap: LOCAL_WORLD_SIZE={} is more than WORLD_SIZE={}", local_size, job.size));
   }
-  // At MASTER_PORT is the store of torchrun's own agent, where it says that it has one.
+  // The store of torchrun's own agent listens at MASTER_PORT, where a variable says that there is one.
   auto const is_taken = optional("TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (local_size < job.size) job.meets_at = {required("MASTER_ADDR"), is_taken && port < 65535 ? port + 1 : port};
-  // After a restart by torchrun the old ranks may still be ending: the count keeps them apart from the new ones.
+  // After a restart by torchrun the old ranks may still be ending: the restart count keeps them apart from the new
+  // ones.
   std::string const identity = fmt::format("{}/{}/{}", optional("MASTER_ADDR"), optional("TORCHELASTIC_RUN_ID"),
                                            optional("TORCHELASTIC_RESTART_COUNT"));
   job.name = fmt::format("weft-{}-{}-{:016x}", getuid(), port, hash(identity));
-  job.token = hash(fmt::format("{}/{}", job.name, identity));
+  job.token = hash(fmt::format("{}/{}", port, identity));  // without the user id, which may differ from host to host
   return job;
 }
 
@@ -88,14 +90,14 @@ struct Hello {
   std::int32_t rank;
   std::int32_t size;
 };
-constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'b', 's', '0', '2'};
+constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'b', 's', '0', '3'};
 
-/// Rank 0's answers and every rank's contributions begin with one of these.
-enum class Status : std::uint32_t { ok, peer_lost, timeout, mismatch, other_world };
+/// Rank 0's answers and every rank's contributions begin with one of these; `left` is a rank's last word.
+enum class Status : std::uint32_t { ok, peer_lost, timeout, mismatch, other_world, left };
 struct Header {
   Status status;
-  std::int32_t rank;    ///< whom the status is about; of other_world: rank 0's WORLD_SIZE
-  std::uint64_t bytes;  ///< payload that follows
+  std::int32_t rank;    ///< the rank that the status is about; with other_world: rank 0's WORLD_SIZE
+  std::uint64_t bytes;  ///< length of the payload that follows; with timeout it is the list of missing ranks, as text
 };
 
 template <typename T>
@@ -113,6 +115,18 @@ class TorchrunBootstrap final : public Bootstrap {
       accept_all(deadline);
     } else {
       join(deadline);
+    }
+  }
+
+  /// Ranks may leave because another one died; ranks that still exchange something are told so.
+  ~TorchrunBootstrap() override {
+    try {
+      if (job_.rank != 0) {
+        if (peers_[0].is_open()) (void)peers_[0].send(bytes_of(Header{Status::left, job_.rank, 0}), Clock::now());
+      } else if (auto const dead = find_dead()) {
+        tell_all({Status::peer_lost, *dead, 0}, {}, Clock::now());
+      }
+    } catch (std::exception const&) {  // the peers see that this rank has left
     }
   }
 
@@ -145,17 +159,17 @@ class TorchrunBootstrap final : public Bootstrap {
     tell_all({Status::ok, 0, 0}, {}, deadline);
   }
 
-  /// False when the connection is none of this job's.
+  /// False when the connection does not belong to this job.
   bool admit(StreamSocket connection, Deadline deadline) {
     Hello hello{};
     if (!job_.meets_at && !connection.peer_is_this_user()) return false;
-    // From a network anybody may come, and say nothing.
+    // On a network anybody may connect, and then say nothing.
     auto const soon = job_.meets_at ? std::min(deadline, Clock::now() + kHelloLimit) : deadline;
     if (connection.receive(std::as_writable_bytes(std::span(&hello, 1)), soon) != StreamSocket::Result::ok)
       return false;
     if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.token != job_.token) return false;
     if (hello.size != job_.size) {
-      // One that was started otherwise, or one of before a rescaling, that is about to end.
+      // A rank that was started with another WORLD_SIZE, or one from before a rescaling that is about to end.
       other_world_ = hello;
       (void)connection.send(bytes_of(Header{Status::other_world, job_.size, 0}), soon);
       return false;
@@ -211,14 +225,14 @@ class TorchrunBootstrap final : public Bootstrap {
     (void)receive_answer(deadline);
   }
 
-  [[noreturn]] void throw_failure(Status status, int about) const {
+  [[noreturn]] void throw_failure(Status status, int about, std::string const& missing = {}) const {
     switch (status) {
       case Status::timeout:
         throw Error(
             ErrorCode::timeout,
             fmt::format("rank {} did not join the start-up exchange within {} ms (seen by rank {}); WEFT_TIMEOUT "
                         "sets the limit",
-                        about, timeout_.count(), job_.rank));
+                        missing.empty() ? std::to_string(about) : missing, timeout_.count(), job_.rank));
       case Status::mismatch:
         throw Error(ErrorCode::mismatch,
                     fmt::format("start-up exchange: rank {} and rank 0 passed different sizes", about));
@@ -241,8 +255,11 @@ class TorchrunBootstrap final : public Bootstrap {
   Header receive_answer(Deadline deadline) {
     Header answer{};
     require(0, peers_[0].receive(std::as_writable_bytes(std::span(&answer, 1)), deadline));
-    if (answer.status != Status::ok) throw_failure(answer.status, answer.rank);
-    return answer;
+    if (answer.status == Status::ok) return answer;
+    constexpr std::size_t kMostOfARank = 12;  // "2147483647, "; more is not rank 0's
+    std::string missing(std::min(answer.bytes, kMostOfARank * static_cast<std::size_t>(job_.size)), ' ');
+    require(0, peers_[0].receive(std::as_writable_bytes(std::span(missing)), deadline));
+    throw_failure(answer.status, answer.rank, missing);
   }
 
   std::vector<std::byte> contribute(std::span<std::byte const> mine, Deadline deadline) {
@@ -250,14 +267,14 @@ class TorchrunBootstrap final : public Bootstrap {
     Deadline const patient = deadline + std::chrono::milliseconds(500);
     auto result = peers_[0].send(bytes_of(Header{Status::ok, job_.rank, mine.size()}), patient);
     if (result == StreamSocket::Result::ok) result = peers_[0].send(mine, patient);
-    // Rank 0 that closed the connection may have said why before.
+    // If rank 0 closed the connection, it may have said why before.
     if (result != StreamSocket::Result::closed) require(0, result);
     std::vector<std::byte> all(receive_answer(patient).bytes);
     require(0, peers_[0].receive(all, patient));
     return all;
   }
 
-  /// Sends to every peer still there; one that has gone is found by the next exchange.
+  /// Sends to every peer that is still there; the next exchange finds out if one has gone.
   void tell_all(Header const& header, std::span<std::byte const> payload, Deadline deadline) {
     for (std::size_t peer = 1; peer < peers_.size(); ++peer) {
       if (peers_[peer].send(bytes_of(header), deadline) == StreamSocket::Result::ok) {
@@ -266,9 +283,21 @@ class TorchrunBootstrap final : public Bootstrap {
     }
   }
 
-  [[noreturn]] void fail_all(Status status, int about) {
-    tell_all({status, about, 0}, {}, Clock::now() + std::chrono::seconds(1));
-    throw_failure(status, about);
+  /// Rank 0: a peer that has gone without saying so, other than `leaver`, whose message has been read.
+  [[nodiscard]] std::optional<int> find_dead(std::size_t leaver = 0) const {
+    for (std::size_t peer = 1; peer < peers_.size(); ++peer) {
+      if (peer == leaver || !peers_[peer].is_open() || !peers_[peer].peer_has_closed()) continue;
+      Header said{};
+      if (peers_[peer].peek(std::as_writable_bytes(std::span(&said, 1))) && said.status == Status::left) continue;
+      return static_cast<int>(peer);
+    }
+    return std::nullopt;
+  }
+
+  [[noreturn]] void fail_all(Status status, int about, std::string const& missing = {}) {
+    auto const payload = std::as_bytes(std::span(missing));
+    tell_all({status, about, payload.size()}, payload, Clock::now() + std::chrono::seconds(1));
+    throw_failure(status, about, missing);
   }
 
   std::vector<std::byte> gather_and_tell(std::span<std::byte const> mine, Deadline deadline) {
@@ -279,7 +308,10 @@ class TorchrunBootstrap final : public Bootstrap {
     while (!outstanding.empty()) {
       // In order of arrival, so that the loss of any peer is seen at once.
       std::optional<std::size_t> const ready = StreamSocket::wait_any(peers_, outstanding, deadline);
-      if (!ready) fail_all(Status::timeout, static_cast<int>(outstanding.front()));
+      if (!ready) {
+        fail_all(Status::timeout, static_cast<int>(outstanding.front()),
+                 fmt::format("{}", fmt::join(outstanding, ", ")));
+      }
       std::size_t const peer = outstanding[*ready];
       receive_part(peer, std::span(all).subspan(peer * mine.size(), mine.size()), deadline);
       outstanding.erase(outstanding.begin() + static_cast<std::ptrdiff_t>(*ready));
@@ -292,6 +324,7 @@ class TorchrunBootstrap final : public Bootstrap {
     Header header{};
     auto result = peers_[peer].receive(std::as_writable_bytes(std::span(&header, 1)), deadline);
     if (result == StreamSocket::Result::ok) {
+      if (header.status == Status::left) fail_all(Status::peer_lost, find_dead(peer).value_or(static_cast<int>(peer)));
       if (header.bytes != part.size()) fail_all(Status::mismatch, static_cast<int>(peer));
       result = peers_[peer].receive(part, deadline);
     }

@@ -1,9 +1,12 @@
 #include "core/cache_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -24,7 +27,7 @@ using nlohmann::json;
 
 void CacheFile::warn_once(std::string const& reason) const {
   static std::mutex mutex;
-  static std::set<std::string> warned;  // files
+  static std::set<std::string> warned;  // paths of the files that were warned of
   std::lock_guard const lock(mutex);
   if (!warned.insert(path_).second) return;
   log(LogLevel::warn, fmt::format("{} {}: {}; {}", kind_.name, path_, reason, kind_.consequence));
@@ -45,12 +48,22 @@ std::optional<json> CacheFile::read() const {
 void CacheFile::write(json const& content) const {
   std::filesystem::path const path(path_);
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
-  auto const temporary = fmt::format("{}.{}", path_, ::getpid());
+  // A unique name, as other writers use the same folder: this process's other threads, and processes of other
+  // containers, which may have the same process id.
+  auto temporary = path_ + ".XXXXXX";
+  auto const descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, describe_errno(errno)));
+  ::fchmod(descriptor, 0644);
+  ::close(descriptor);
   {
     std::ofstream stream(temporary);
     stream << content.dump(2) << '\n';
     stream.close();
-    if (!stream) throw std::runtime_error(fmt::format("cannot write {}: {}", temporary, describe_errno(errno)));
+    if (!stream) {
+      auto const why = fmt::format("cannot write {}: {}", temporary, describe_errno(errno));
+      std::filesystem::remove(temporary);
+      throw std::runtime_error(why);
+    }
   }
   std::error_code failed;
   std::filesystem::rename(temporary, path, failed);

@@ -8,10 +8,10 @@ namespace weft {
 
 inline constexpr std::size_t kLine = 64;  ///< cache line, bytes
 inline constexpr std::size_t kLinePair =
-    128;  ///< lines that some processors fetch together; words of different ranks lie apart
+    128;  ///< some processors fetch two lines together, so words of different ranks lie this far apart
 
-/// Asks for ownership of the cache line at `address`, so that a store to it soon does not wait for the peers' copies to
-/// go.
+/// Asks for ownership of the cache line at `address`, so that a store to it soon does not wait until the peers have
+/// given their copies up.
 inline void prefetch_for_write(void const* address) noexcept {
 #if defined(__x86_64__)
   // The builtin gives a read prefetch unless the whole file is compiled for PREFETCHW; processors without it ignore it.
@@ -21,7 +21,7 @@ inline void prefetch_for_write(void const* address) noexcept {
 #endif
 }
 
-/// Of every line that [address, address + bytes) touches.
+/// The same for every line that [address, address + bytes) touches.
 inline void prefetch_for_write(std::byte const* address, std::size_t bytes) noexcept {
   auto const* line = address - reinterpret_cast<std::uintptr_t>(address) % kLine;
   for (; line < address + bytes; line += kLine) prefetch_for_write(line);

@@ -278,14 +278,18 @@ std::size_t difference(std::string_view known, std::string_view name) {
   return known.starts_with(name) || name.starts_with(known) ? 0 : edit_distance(known, name);
 }
 
-std::string_view nearest_variable(std::string_view name) {
+/// "did you mean WEFT_SPIN?"
+std::string advice_for(std::string_view name) {
   std::vector<std::string_view> known;
   for (auto const& setting : kSettings) known.push_back(setting.variable);
   std::copy_if(kOthers.begin(), kOthers.end(), std::back_inserter(known),
                [](std::string_view other) { return !other.ends_with('_'); });
-  return *std::min_element(known.begin(), known.end(), [name](std::string_view a, std::string_view b) {
+  auto const nearest = *std::min_element(known.begin(), known.end(), [name](std::string_view a, std::string_view b) {
     return std::pair(difference(a, name), a.size()) < std::pair(difference(b, name), b.size());
   });
+  auto const own = name.size() - std::string_view("WEFT_").size();
+  if (difference(nearest, name) > own / 2) return "docs/configuration.md lists those that there are";
+  return fmt::format("did you mean {}?", nearest);
 }
 
 /// False when there is no such variable.
@@ -321,7 +325,7 @@ using Log = void (*)(LogLevel, std::string const&) noexcept;
 
 void warn_unknown(std::vector<std::string_view> const& names, Log log) {
   for (std::string_view const name : names) {
-    log(LogLevel::warn, fmt::format("unknown variable {}: did you mean {}?", name, nearest_variable(name)));
+    log(LogLevel::warn, fmt::format("unknown variable {}: {}", name, advice_for(name)));
   }
 }
 

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-/// Characters of a leading "rank 17: ", or of the "rank 17" of "rank 17 of replicas: "; 0 without one.
+/// The length of a leading "rank 17: ", or of the "rank 17" in "rank 17 of replicas: "; 0 without one.
 std::size_t rank_prefix(std::string const& message) {
   constexpr std::string_view kWord = "rank ";
   if (message.compare(0, kWord.size(), kWord) != 0) return 0;
@@ -47,7 +47,7 @@ FailureClaim::FailureClaim(std::string const& message) {
   try {
     socket_ = local_socket::claim(fmt::format("weft-says-{}-{}-{:016x}", getuid(), getppid(), failure_key(message)));
     granted_ = socket_.has_value();
-  } catch (Error const&) {  // without sockets everybody speaks
+  } catch (Error const&) {  // without sockets every process reports
   }
 }
 

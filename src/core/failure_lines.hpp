@@ -8,19 +8,19 @@
 
 namespace weft {
 
-/// Writes `text` and a newline to stderr at once, so that ranks' lines do not mix, after what stdout still holds. On a
-/// terminal it takes the place of an unfinished line, such as a progress bar.
+/// Writes `text` and a newline to stderr in one piece, so that ranks' lines do not mix; first it writes out what stdout
+/// still holds. On a terminal the line takes the place of an unfinished one, such as a progress bar.
 void write_failure(std::string const& text);
 
-/// What rank `rank` says of its failure: "rank 2: out of memory". A message that names a rank in front, be it
-/// another's, keeps that name.
+/// The line in which rank `rank` reports its failure: "rank 2: out of memory". If the message begins with a rank, be it
+/// another one, that stays.
 [[nodiscard]] std::string failure_line(int rank, std::string const& message);
 
 /// Equal for messages that differ only in the rank named in front; never 0.
 [[nodiscard]] std::uint64_t failure_key(std::string const& message);
 
-/// The right to say something for all processes that this process's parent started (mpirun's on this host), held while
-/// the object lives.
+/// The right to report something on behalf of all processes that this process's parent started (mpirun's on this host).
+/// It is held while the object lives.
 class FailureClaim {
  public:
   explicit FailureClaim(std::string const& message);

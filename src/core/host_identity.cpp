@@ -17,7 +17,7 @@ std::string boot_id() {
   constexpr auto* kPath = "/proc/sys/kernel/random/boot_id";
   std::ifstream file(kPath);
   if (!file && (errno == EMFILE || errno == ENFILE)) {
-    // Without it this process would seem to be on a host of its own.
+    // Without the boot id this process would seem to be on a host of its own.
     throw Error(ErrorCode::system, fmt::format("cannot read {}: {}", kPath, describe_errno(errno)));
   }
   std::string id;

@@ -27,13 +27,14 @@ constexpr int kBadUsage = 2;
 constexpr std::chrono::seconds kForkGrace{5};
 constexpr std::chrono::seconds kLauncherGrace{1};
 
-/// What is wrong with the options, the configuration or a call is the user's to put right; the rest went wrong.
+/// Errors in the options, the configuration or a call are usage errors, which the user can put right; all others are
+/// failures.
 int exit_code_of(Error const& error) noexcept {
   bool const usage = error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported;
   return usage ? kBadUsage : kFailed;
 }
 
-/// Whether a rank that fails with `message` is to say so: false where another rank has said the same.
+/// Whether a rank that fails with `message` should report it: false where another rank has reported the same.
 using Speaks = std::function<bool(std::string const& message)>;
 
 /// Runs `work` for a rank; what it throws becomes a line on stderr and a result.
@@ -68,7 +69,7 @@ RankResult run_rank(std::shared_ptr<Bootstrap> const& bootstrap, CommunicatorOpt
   });
 }
 
-/// This process is one rank of a job that somebody else started, or the only one.
+/// Runs this process's rank: one of a job that was started by somebody else, or the only one.
 int run_here(std::shared_ptr<Bootstrap> const& bootstrap, LaunchOptions const& options, Body const& body) {
   if (options.ranks != 1 && options.ranks != bootstrap->size()) {
     if (bootstrap->rank() == 0) {
@@ -91,7 +92,7 @@ int run_here(std::shared_ptr<Bootstrap> const& bootstrap, LaunchOptions const& o
 void bind_rank(int rank, int ranks) noexcept {
   try {
     bind_this_thread(share_of_cpus(discover_topology().cpus, rank, ranks));
-  } catch (std::exception const& error) {  // slower, but right
+  } catch (std::exception const& error) {  // unbound is slower, but right
     log(LogLevel::warn, fmt::format("rank {} stays unbound: {}", rank, error.what()));
   }
 }
@@ -101,7 +102,7 @@ int run_forked(LaunchOptions const& options, Body const& body) {
   RankProcesses processes(options.ranks);
   auto const child = [&](int rank) {
     std::shared_ptr<Bootstrap> const mine = bootstraps[static_cast<std::size_t>(rank)];
-    bootstraps.clear();  // so that `mine` is the last hold on it and its end is seen by the peers
+    bootstraps.clear();  // so that `mine` is the last reference, and its end is seen by the peers
     if (options.communicator.config->bind) bind_rank(rank, options.ranks);
     auto const speaks = [&](std::string const& message) { return processes.first_to_say(failure_key(message)); };
     return run_rank(mine, options.communicator, speaks, body);

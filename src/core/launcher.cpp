@@ -24,7 +24,7 @@ std::optional<int> number_in(char const* name) {
   return number;
 }
 
-/// How many processes a launcher started, by a variable of its.
+/// How many processes a launcher started, according to one of its variables.
 struct Claim {
   char const* variable;
   int processes;
@@ -36,7 +36,7 @@ std::optional<Claim> claim_of(char const* variable) {
   return Claim{variable, *processes};
 }
 
-/// PMIx tells every process its rank and only the library how many there are; Slurm knows too.
+/// PMIx's variables tell every process its rank; how many ranks there are only its library knows, and Slurm.
 std::optional<Claim> pmix_claim() {
   auto const rank = number_in("PMIX_RANK");
   if (!rank) return std::nullopt;
@@ -44,9 +44,16 @@ std::optional<Claim> pmix_claim() {
   return *rank > 0 ? std::optional(Claim{"PMIX_RANK", *rank + 1}) : std::nullopt;
 }
 
+/// Whether torchrun has started this process, wherever torchrun itself runs. Only torchrun's own variable shows it:
+/// RANK and WORLD_SIZE are also set by scripts under mpirun.
+bool is_torchruns() {
+  return std::getenv("TORCHELASTIC_RUN_ID") != nullptr && started_by_torchrun();
+}
+
 }  // namespace
 
 bool started_by_mpi() {
+  if (is_torchruns()) return false;
   // Set by Open MPI's mpirun; by MPICH's and Intel's mpiexec and srun's PMI2; by PMIx launchers.
   constexpr std::array kVariables{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"};
   return std::any_of(kVariables.begin(), kVariables.end(), [](char const* name) { return std::getenv(name); });
@@ -61,7 +68,7 @@ bool started_by_launcher() {
 }
 
 std::optional<int> rank_from_mpi_launcher() {
-  if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) return std::nullopt;
+  if (is_torchruns()) return std::nullopt;
   for (char const* const variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
     if (auto const rank = number_in(variable)) return rank;
   }
@@ -71,7 +78,7 @@ std::optional<int> rank_from_mpi_launcher() {
 void check_launcher(int size, std::string const& library) {
   if (size != 1) return;
   std::array const claims{claim_of("OMPI_COMM_WORLD_SIZE"), claim_of("PMI_SIZE"), pmix_claim()};
-  // A job inside another's allocation inherits the outer launcher's variables: one that agrees is enough.
+  // A job inside another's allocation inherits the outer launcher's variables, so one that agrees is enough.
   if (std::any_of(claims.begin(), claims.end(), [](auto const& claim) { return claim && claim->processes == 1; })) {
     return;
   }

@@ -10,7 +10,8 @@ namespace weft::local_socket {
 
 /// Takes `name`, waiting for an earlier holder to let go of it. @throws Error{system|timeout}
 [[nodiscard]] StreamSocket listen(std::string const& name, StreamSocket::Clock::time_point deadline);
-/// Takes `name` for itself alone, not to be connected to. Empty while another holds it. @throws Error{system}
+/// Takes `name` without listening: nobody can connect to it. Empty while another process holds it.
+/// @throws Error{system}
 [[nodiscard]] std::optional<StreamSocket> claim(std::string const& name);
 /// Retries until somebody listens. Empty at the deadline. @throws Error{system}
 [[nodiscard]] std::optional<StreamSocket> connect(std::string const& name, StreamSocket::Clock::time_point deadline);

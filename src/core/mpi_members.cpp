@@ -47,7 +47,7 @@ void check_distinct(std::vector<int> const& ranks) {
   }
 }
 
-/// Whether MPI's launcher has started the ranks: all, or none.
+/// Whether MPI's launcher has started the ranks: all of them, or none. Refuses a mixture.
 bool are_started(std::vector<int> const& expected) {
   auto const without = std::find(expected.begin(), expected.end(), kNone);
   if (without == expected.end()) return true;

@@ -15,7 +15,7 @@ struct MpiMembers {
   std::shared_ptr<MpiCommunicator> parent;
   std::vector<int> ranks;
 
-  /// Those of some of the ranks, in the order given.
+  /// The members that some of the ranks are, in the order given.
   [[nodiscard]] std::shared_ptr<MpiMembers const> subset(std::span<int const> some) const {
     auto part = std::make_shared<MpiMembers>();
     part->parent = parent;

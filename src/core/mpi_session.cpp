@@ -15,10 +15,10 @@
 namespace weft {
 namespace {
 
-/// How long a process that is about to finalise MPI waits for messages that nobody waits for any more.
+/// Before it finalises MPI, a process waits at most this long for messages whose receivers have given up.
 constexpr std::chrono::seconds kSettling{1};
 
-/// MPI is one per process whatever we do; so is its session, and this is the only place that knows.
+/// There is only one MPI per process, whatever we do, and so only one session; this is the only place that knows.
 struct Current {
   std::mutex mutex;
   std::weak_ptr<MpiSession> session;
@@ -31,11 +31,12 @@ Current& current() {
 
 using SetYielding = bool (*)(bool);
 
-/// Open MPI's switch for yielding in every look that finds nothing done; null in another MPI.
+/// Finds Open MPI's switch that makes every look which finds nothing done yield; null in another MPI.
 SetYielding find_yielding() noexcept {
   Dl_info mpi;
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &mpi) == 0) return nullptr;
-  auto* const library = dlopen(mpi.dli_fname, RTLD_LAZY | RTLD_NOLOAD);  // finds what that needs, too; stays
+  // Also finds symbols of the libraries it needs; it stays loaded.
+  auto* const library = dlopen(mpi.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   return reinterpret_cast<SetYielding>(dlsym(library, "opal_progress_set_yield_when_idle"));
 }

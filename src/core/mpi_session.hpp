@@ -14,21 +14,23 @@ namespace weft {
 /// @throws Error{system} with the library's own words unless `status` is MPI_SUCCESS.
 void check_mpi(int status, char const* call);
 
-/// Something that MPI may still work on after its owner is gone.
+/// Something that MPI may still work on after its owner is gone, such as messages under way.
 class MpiRemains {
  public:
   virtual ~MpiRemains() = default;
-  /// Progresses it; true once MPI has let go of everything, so that it can be destroyed. The session's lock is held.
+  /// Lets MPI make progress; true once MPI has let go of everything, so that the object can be destroyed. Called with
+  /// the session's lock held.
   [[nodiscard]] virtual bool settled() noexcept = 0;
 };
 
 /// This process's use of MPI: one for all bootstraps and communicators, alive as long as any of them.
 ///
-/// Initialises MPI unless the program has; then also finalises it, for which every rank must come. So it does not after
-/// a failure: an unwinding rank leaves MPI as it is, exits, and mpirun ends the others.
+/// Initialises MPI unless the program has done so. If the session did, it also finalises MPI, which every rank has to
+/// do together. So it does not after a failure: an unwinding rank leaves MPI as it is and exits, and mpirun ends the
+/// others.
 ///
 /// Weft asks for MPI_THREAD_MULTIPLE. Where the library or the program provided less, Weft's own calls take turns by
-/// enter(); the program must then see to it that its own calls do not coincide with Weft's, and communicators cannot be
+/// enter(). The program must then see to it that its own calls do not coincide with Weft's, and communicators cannot be
 /// created by several threads at once.
 class MpiSession {
  public:
@@ -47,10 +49,10 @@ class MpiSession {
   /// Whether the thread level lets this thread call MPI at all.
   [[nodiscard]] bool admits_this_thread() const noexcept;
 
-  /// While one lives MPI yields the core where it waits in a call, as Open MPI does with more ranks than cores.
-  /// Otherwise not, where Weft has started Open MPI: a yield costs a time slice of any program that computes meanwhile,
-  /// and Weft's own waits know when to yield and when to sleep. OMPI_MCA_mpi_yield_when_idle in the environment rules
-  /// all of it out.
+  /// While an object of this class lives, MPI yields the core where it waits in a call, as Open MPI does by default
+  /// with more ranks than cores. At other times it does not, where Weft has started Open MPI: a yield costs a time
+  /// slice if any other program computes, and Weft's own waits know when to yield and when to sleep.
+  /// OMPI_MCA_mpi_yield_when_idle in the environment rules all of it out.
   class Yielding {
    public:
     explicit Yielding(MpiSession& session);
@@ -86,7 +88,7 @@ class MpiCommunicator {
  public:
   /// Collective over MPI_COMM_WORLD.
   [[nodiscard]] static std::shared_ptr<MpiCommunicator> duplicate_world();
-  /// Local: MPI_COMM_WORLD itself, of which communicators can be made; its error handler stays the program's.
+  /// Local: MPI_COMM_WORLD itself, from which communicators can be made; it keeps the program's error handler.
   [[nodiscard]] static std::shared_ptr<MpiCommunicator> world();
   /// Collective over `ranks` of `parent`, which may include others. See mpi_bootstrap_of() for `tag`.
   [[nodiscard]] static std::shared_ptr<MpiCommunicator> of(MpiCommunicator& parent, std::span<int const> ranks,

@@ -22,7 +22,7 @@ int open_pidfd(pid_t pid) noexcept {
 #endif
 }
 
-/// The fallback: state letter of /proc/PID/stat, which stands behind the last ')'.
+/// The fallback without pidfd_open(): reads the state letter in /proc/PID/stat, which stands behind the last ')'.
 bool alive_by_proc(pid_t pid) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// A thread that leaves signals to the application's.
+/// Starts a thread that blocks signals, so that the application's threads get them.
 [[nodiscard]] std::thread start_quietly(std::function<void()> body);
 
 }  // namespace weft

@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-/// Until the rank has its own handler: the default would end it.
+/// Ignores the signal until the rank has a handler of its own: the default action would end it.
 void ignore_unless_handled(int signal) {
   struct sigaction action {};
   sigaction(signal, nullptr, &action);
@@ -34,7 +34,7 @@ void restore_if_ignored(int signal) {
   if (action.sa_handler == SIG_IGN) ::signal(signal, SIG_DFL);
 }
 
-/// How a process ended that said nothing itself.
+/// How a process ended that left no report.
 std::string end_of(int status) {
   if (!WIFSIGNALED(status)) return fmt::format("exited with code {} before its body returned", WEXITSTATUS(status));
   int const signal = WTERMSIG(status);
@@ -44,7 +44,7 @@ std::string end_of(int status) {
 
 }  // namespace
 
-/// What ranks leave behind for the others and the parent; survives their processes.
+/// Shared memory in which ranks leave reports for the other ranks and the parent; it outlives their processes.
 class RankProcesses::Board {
  public:
   struct Place {
@@ -93,7 +93,7 @@ RankProcesses::~RankProcesses() {
 
 void RankProcesses::start(std::function<RankResult(int)> const& body, std::function<void(int, pid_t)> const& started) {
   std::cout.flush();
-  std::fflush(nullptr);  // or every child would write what is buffered now once more
+  std::fflush(nullptr);  // otherwise every child would write what is buffered now once more
   pid_t const parent = getpid();
   for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
     pid_t const pid = fork();
@@ -106,6 +106,9 @@ void RankProcesses::start(std::function<RankResult(int)> const& body, std::funct
     pids_[rank] = pid;
     started(static_cast<int>(rank), pid);
   }
+  sigset_t pending{};
+  sigpending(&pending);
+  interrupted_early_ = sigismember(&pending, SIGINT) == 1;
 }
 
 void RankProcesses::run_child(int rank, std::function<RankResult(int)> const& body, pid_t parent) {
@@ -135,9 +138,12 @@ bool RankProcesses::running() const noexcept {
   return std::any_of(pids_.begin(), pids_.end(), [](pid_t pid) { return pid != 0; });
 }
 
-void RankProcesses::signal_all(int signal) const noexcept {
+void RankProcesses::signal_all(int signal, bool from_terminal) const noexcept {
   for (pid_t const pid : pids_) {
-    if (pid != 0) kill(pid, signal);
+    // A terminal's Ctrl-C goes to all of a process group; a rank must not get it twice, as a second one may mean more
+    // to it.
+    auto const has_it = from_terminal && getpgid(pid) == getpgrp();
+    if (pid != 0 && !has_it) kill(pid, signal);
   }
 }
 
@@ -159,7 +165,7 @@ void RankProcesses::reap() {
     int status = 0;
     if (waitpid(pids_[rank], &status, WNOHANG | WUNTRACED) != pids_[rank]) continue;
     if (WIFSTOPPED(status)) {
-      // Other signals stop the whole job, from a terminal, and its user knows.
+      // Other stop signals come from a terminal and stop the whole job; its user knows.
       if (WSTOPSIG(status) == SIGSTOP) {
         write_failure(fmt::format("weft: rank {} was stopped (SIGSTOP), and the job waits for it: kill -CONT {}", rank,
                                   pids_[rank]));
@@ -182,11 +188,13 @@ int RankProcesses::wait(std::chrono::milliseconds grace) {
       signal_all(SIGKILL);
     }
     timespec const period{0, 100'000'000};  // SIGCHLDs merge and may be missed, so look again now and then
-    int const signal = sigtimedwait(&handled_, nullptr, &period);
+    siginfo_t info{};
+    int const signal = sigtimedwait(&handled_, &info, &period);
     if (signal == SIGUSR2) signal_all(signal);  // every rank writes down its last calls
     if (signal != SIGINT && signal != SIGTERM) continue;
     stopping_ = true;
-    signal_all(signal);
+    signal_all(signal, info.si_code == SI_KERNEL && !interrupted_early_);
+    interrupted_early_ = false;
     if (outcome_.code == 0) outcome_ = {128 + signal, true};
   }
   return outcome_.code;

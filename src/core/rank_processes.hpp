@@ -11,13 +11,12 @@
 
 namespace weft {
 
-/// How a rank ended, as it reports it itself before it exits; written through shared memory because an exit code cannot
-/// say it.
+/// How a rank ended, in its own words before it exits. It goes through shared memory, as an exit code cannot say it.
 enum class RankReport : unsigned char {
-  none,  ///< said nothing: killed, or its body called exit()
+  none,  ///< no report: the rank was killed, or its body called exit()
   success,
   cause,        ///< failed, and said so on stderr unless another rank had
-  consequence,  ///< failed because of a peer, and said so unless another rank had
+  consequence,  ///< failed because of a peer, and said so on stderr unless another rank had
 };
 
 /// What a forked rank's body hands back.
@@ -26,7 +25,7 @@ struct RankResult {
   RankReport report = RankReport::success;
 };
 
-/// Forks ranks, forwards signals to them and reaps them. Nothing is left behind: not even after an exception.
+/// Forks ranks, forwards signals to them and reaps them. No process is left behind, not even after an exception.
 class RankProcesses {
  public:
   /// Blocks SIGINT, SIGTERM, SIGUSR2 and SIGCHLD in this thread, which must be the only one, until destroyed.
@@ -40,7 +39,7 @@ class RankProcesses {
   /// @throws Error{system} when a fork fails.
   void start(std::function<RankResult(int rank)> const& body, std::function<void(int rank, pid_t pid)> const& started);
 
-  /// For children that fail: whether this is the first that comes with this key (failure_key()).
+  /// For children that fail: whether this one is the first to report a failure of this key (failure_key()).
   [[nodiscard]] bool first_to_say(std::uint64_t key) const noexcept;
 
   /// Waits for all. After the first failure or forwarded signal the rest have `grace` before SIGKILL. Returns the exit
@@ -57,14 +56,15 @@ class RankProcesses {
   void run_child(int rank, std::function<RankResult(int)> const& body, pid_t parent);
   void reap();
   void record(std::size_t rank, int status);
-  void signal_all(int signal) const noexcept;
+  void signal_all(int signal, bool from_terminal = false) const noexcept;
   [[nodiscard]] bool running() const noexcept;
 
   std::vector<pid_t> pids_;  ///< 0 once reaped
   std::unique_ptr<Board> board_;
   Outcome outcome_;
-  bool stopping_ = false;  ///< a signal was forwarded: how ranks end is no news
+  bool stopping_ = false;  ///< a signal was forwarded: how ranks end is not reported any more
   bool killing_ = false;
+  bool interrupted_early_ = false;  ///< a signal came before all ranks were there to get it
   sigset_t handled_{};
   sigset_t old_mask_{};
   struct sigaction old_child_action_ {};

@@ -21,7 +21,7 @@ using Clock = StreamSocket::Clock;
   throw Error(ErrorCode::system, fmt::format("socket: {} failed: {}", call, describe_errno(errno)));
 }
 
-/// Rounds up, so that a poll() never ends just short of its deadline and spins.
+/// Rounds up, as polls that end just short of the deadline would make the wait spin.
 int milliseconds_until(Clock::time_point deadline) {
   auto const left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
@@ -99,6 +99,15 @@ StreamSocket::Result StreamSocket::receive(std::span<std::byte> bytes, Clock::ti
     }
   }
   return Result::ok;
+}
+
+bool StreamSocket::peer_has_closed() const noexcept {
+  pollfd watched{descriptor_, POLLRDHUP, 0};
+  return poll(&watched, 1, 0) == 1;
+}
+
+bool StreamSocket::peek(std::span<std::byte> bytes) const noexcept {
+  return recv(descriptor_, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
 std::optional<std::size_t> StreamSocket::wait_any(std::span<StreamSocket const> sockets,

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// One end of a connection, or what listens for some. Move-only. One thread at a time.
+/// One end of a connection, or a socket that listens for connections. Move-only. Only one thread at a time may use it.
 class StreamSocket {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,14 +23,20 @@ class StreamSocket {
   /// Empty at the deadline. @throws Error{system}
   [[nodiscard]] std::optional<StreamSocket> accept(Clock::time_point deadline);
 
-  /// Whether the other end was opened by a process of this process's user (SO_PEERCRED); of connections on one host.
+  /// Whether the other end was opened by a process of the same user (SO_PEERCRED). For connections within one host.
   [[nodiscard]] bool peer_is_this_user() const noexcept;
 
-  /// All of `bytes` or a reason. A reset connection counts as closed. @throws Error{system} for anything else.
+  /// Moves all of `bytes`, or returns the reason. A reset connection counts as closed.
+  /// @throws Error{system} for anything else.
   [[nodiscard]] Result send(std::span<std::byte const> bytes, Clock::time_point deadline);
   [[nodiscard]] Result receive(std::span<std::byte> bytes, Clock::time_point deadline);
 
-  /// Position in `candidates` of a socket with something to read, or that was closed; empty at the deadline.
+  /// Whether the other end was closed; what it sent before may still be unread.
+  [[nodiscard]] bool peer_has_closed() const noexcept;
+  /// Reads the first bytes that have arrived, but leaves them there; false where there are fewer than asked for.
+  [[nodiscard]] bool peek(std::span<std::byte> bytes) const noexcept;
+
+  /// The position in `candidates` of a socket that has something to read or was closed; empty at the deadline.
   [[nodiscard]] static std::optional<std::size_t> wait_any(std::span<StreamSocket const> sockets,
                                                            std::vector<std::size_t> const& candidates,
                                                            Clock::time_point deadline);

@@ -25,11 +25,11 @@ using Clock = StreamSocket::Clock;
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 constexpr std::chrono::milliseconds kRetry{20};
-/// For one that has the address and lets go of it soon: a job that torchrun has ended.
+/// How long to wait for a holder of the address to let go of it: a job that torchrun has ended.
 constexpr std::chrono::seconds kPatience{10};
-/// A name service that is just starting may learn a name for so long before anybody is told.
+/// How long an unknown name is looked up again before the user is told: a name service may be just starting.
 constexpr std::chrono::seconds kNameService{5};
-/// For one address of several to answer.
+/// How long to wait for one of several addresses to answer.
 constexpr std::chrono::seconds kAttempt{5};
 
 [[noreturn]] void throw_system(char const* call, Endpoint const& where) {
@@ -65,7 +65,7 @@ bool is_loopback(addrinfo const& address) {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
-/// Debian gives hosts their own name as 127.0.1.1.
+/// Refuses a loopback address: Debian gives hosts their own name as 127.0.1.1.
 void refuse_loopback(Endpoint const& at, addrinfo const& address) {
   if (!is_loopback(address) || at.host == "localhost" || at.host == "::1" || at.host.starts_with("127.")) return;
   throw Error(ErrorCode::invalid_argument,

@@ -8,21 +8,23 @@
 
 namespace weft {
 
-/// Yields the core for as long as that is cheap. Linux 6.18 charges a whole time slice for a yield: beside
-/// programs that compute, who yields runs last and who sleeps runs first. Any thread.
+/// Yields the core while waiting, for as long as that is cheap. Linux 6.18 charges a whole time slice for a yield:
+/// beside programs that compute, a thread that yields runs last and one that sleeps runs first. Any thread.
 class Yielder {
  public:
-  /// Later than the ranks that share a core bring it back, unless they have long calls of their own to make.
+  /// A yield that takes this long is late: ranks that share a core bring it back sooner, unless they have long calls of
+  /// their own to make.
   static constexpr std::chrono::milliseconds kLate{1};
-  /// The same where `ranks` take turns on `cores`: a core comes back when all its other ranks have had theirs.
+  /// The same limit where `ranks` take turns on `cores`: a core comes back when all its other ranks have had their
+  /// turn.
   [[nodiscard]] static constexpr std::chrono::milliseconds late_of(int ranks, int cores) noexcept {
     constexpr int kRanksPerLate = 4;
     return kLate * std::max(1, ranks / std::max(1, cores) / kRanksPerLate);
   }
 
-  /// False, then for a while without yielding, once the core came back after `late`: the wait should sleep. The while
-  /// is short at first, as a peer's own long call delays like another program, and doubles from late yield to late
-  /// yield.
+  /// Yields once. Returns false if the core came back only after `late`: the caller should sleep. It then returns false
+  /// for a number of calls without yielding: few at first, as a peer's own long call delays just like another program
+  /// does; the number doubles with each late yield.
   [[nodiscard]] bool yield(std::chrono::milliseconds late = kLate) noexcept {
     if (abstained_.load(std::memory_order_relaxed) > 0) {
       abstained_.fetch_sub(1, std::memory_order_relaxed);
@@ -44,8 +46,8 @@ class Yielder {
  private:
   static constexpr int kFewest = 8;
   static constexpr int kMost = 1024;
-  std::atomic<int> abstained_{0};    ///< calls left that do not yield
-  std::atomic<int> turns_{kFewest};  ///< how many the next late yield is followed by
+  std::atomic<int> abstained_{0};    ///< so many of the next calls do not yield
+  std::atomic<int> turns_{kFewest};  ///< how many calls do not yield after the next late one
 };
 
 }  // namespace weft

@@ -10,8 +10,8 @@ namespace {
 namespace kc = kernels::cuda;
 using Operand = Product::Operand;
 
-/// A head's matrices in tensors whose rows are tokens (q, k, v, y), or seq × seq of their own (scores): from head to
-/// head, and from sequence to sequence, they have a stride each.
+/// A head's matrices: in tensors whose rows are tokens (q, k, v, y), or of seq × seq elements of their own (scores).
+/// There is one stride from head to head, and one from sequence to sequence.
 struct Heads {
   kc::TensorPointer tensor;
   std::size_t leading, head_stride, sequence_stride;
@@ -42,8 +42,8 @@ struct Factor {
   bool transposed = false;
 };
 
-/// c = alpha·op(a)·op(b) of every head of every sequence. A batch of cuBLAS has one stride, so a call takes all heads
-/// of a sequence or all sequences of a head: whichever leaves fewer calls.
+/// c = alpha·op(a)·op(b) for every head of every sequence. A batch of cuBLAS has a single stride, so a call takes
+/// either all heads of a sequence or all sequences of a head, whichever makes fewer calls.
 void multiply(Cublas const& cublas, AttentionShape const& shape, Factor const& a, Factor const& b, Heads const& c,
               std::size_t m, std::size_t n, std::size_t k, float alpha) {
   bool const by_sequence = shape.batch <= shape.heads;

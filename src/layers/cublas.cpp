@@ -5,7 +5,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;  // cuBLAS asks for 32 MiB on Hopper, less elsewhere
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;  // cuBLAS asks for 32 MiB on Hopper, for less elsewhere
 
 cudaDataType type_of(DataType type) {
   if (type == DataType::f32) return CUDA_R_32F;
@@ -26,9 +26,9 @@ Cublas::Cublas(Stream const& stream)
   check(cublas_.create(&handle_), "cublasCreate");
   try {
     check(cublas_.set_stream(handle_, handle_of(stream)), "cublasSetStream");
-    // After the stream: setting that takes the workspace away.
+    // Comes after setting the stream, which takes the workspace away.
     check(cublas_.set_workspace(handle_, workspace_.data(), kWorkspaceBytes), "cublasSetWorkspace");
-    // As the contract says: else sums of 16-bit products may pass through 16 bits.
+    // The contract asks for it: otherwise sums of 16-bit products may pass through 16 bits.
     auto const mode = static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     check(cublas_.set_math_mode(handle_, mode), "cublasSetMathMode");
   } catch (...) {
@@ -47,7 +47,7 @@ void Cublas::check(cublasStatus_t status, char const* call) const {
   throw Error(code, std::string(call) + ": " + cublas_.get_status_string(status));
 }
 
-// cuBLAS has columns where we have rows, so it sees every matrix transposed: Cᵀ = op(B)ᵀ·op(A)ᵀ.
+// cuBLAS takes matrices by columns and we have rows, so it sees every matrix transposed: Cᵀ = op(B)ᵀ·op(A)ᵀ.
 void Cublas::multiply(Product const& p) const {
   if (p.m == 0 || p.n == 0 || p.batch == 0) return;
   DeviceGuard const guard(stream_.device().index);

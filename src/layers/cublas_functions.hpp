@@ -6,8 +6,8 @@
 
 namespace weft::cuda {
 
-/// Every call that Weft makes of cuBLAS, named after it and with its meaning. As CudaFunctions a seam: tests put a fake
-/// in its place that computes on the CPU.
+/// Every call that Weft makes of cuBLAS, with cuBLAS's name and meaning. A seam like CudaFunctions: tests put a fake in
+/// its place that computes on the CPU.
 struct CublasFunctions {
   cublasStatus_t (*create)(cublasHandle_t*);
   cublasStatus_t (*destroy)(cublasHandle_t);
@@ -22,8 +22,9 @@ struct CublasFunctions {
   char const* (*get_status_string)(cublasStatus_t);
 };
 
-/// cuBLAS of the CUDA version that Weft was built with, as the loader finds it; opened by the first call. It stays open
-/// until the process ends. @throws Error{unsupported} that says what is missing.
+/// The functions of the cuBLAS that belongs to the CUDA version that Weft was built with, as the loader finds it. The
+/// first call opens the library, which stays open until the process ends. @throws Error{unsupported} that says what is
+/// missing.
 [[nodiscard]] CublasFunctions const& cublas_library();
 
 }  // namespace weft::cuda

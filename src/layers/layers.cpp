@@ -82,7 +82,7 @@ Layers::~Layers() = default;
 Layers::Layers(Layers&&) noexcept = default;
 Layers& Layers::operator=(Layers&&) noexcept = default;
 
-// A layer norm sums two gradients at once.
+// Twice the columns, because a layer norm sums two gradients at once.
 std::size_t Layers::scratch_count(Limits const& limits) noexcept {
   return slabs_of(limits.rows) * 2 * limits.columns;
 }
@@ -93,7 +93,7 @@ Product::Operand matrix(kc::TensorPointer const& tensor, std::size_t leading, bo
   return {tensor.data, tensor.type, leading, 0, transposed};
 }
 
-/// What cuBLAS multiplies: two of a type, into that type or f32.
+/// Checks the types of a product: cuBLAS multiplies two matrices of one type, into that type or f32.
 void check_types(Arguments const& arguments, kc::TensorPointer const& one, kc::TensorPointer const& other,
                  kc::TensorPointer const& result) {
   arguments.require(one.type == other.type, "what is multiplied must be of one type");
@@ -101,7 +101,7 @@ void check_types(Arguments const& arguments, kc::TensorPointer const& one, kc::T
                     "a product must be of its factors' type, or f32");
 }
 
-/// `impl` is a Layers::Impl. y = activation(x + b); where b is empty a row is of `width`.
+/// y = activation(x + b). `impl` is a Layers::Impl. `width` is a row's where b is empty.
 template <typename Activation, typename Impl>
 void activate(Impl const& impl, char const* call, BufferView const& y, ConstBufferView const& x,
               ConstBufferView const& b, std::size_t width) {
@@ -113,7 +113,7 @@ void activate(Impl const& impl, char const* call, BufferView const& y, ConstBuff
               rows);
 }
 
-/// dx = dy·activation'(x + b), db its sum over rows
+/// dx = dy·activation'(x + b), and db is its sum over rows.
 template <typename Activation, typename Impl>
 void differentiate(Impl const& impl, char const* call, BufferView const& dx, BufferView const& db,
                    ConstBufferView const& dy, ConstBufferView const& x, ConstBufferView const& b, float keep) {
@@ -127,7 +127,7 @@ void differentiate(Impl const& impl, char const* call, BufferView const& dx, Buf
   impl.sum_columns(call, source, rows, width, keep, db);
 }
 
-/// Of a layer norm's matrix, whose rows have a mean each.
+/// The width of a layer norm's matrix, which has one mean for each row.
 std::size_t width_of(Arguments const& arguments, ConstBufferView const& matrix, ConstBufferView const& mean) {
   bool const whole = mean.count == 0 ? matrix.count == 0 : matrix.count != 0 && matrix.count % mean.count == 0;
   arguments.require(whole, "mean must have one f32 for each row");

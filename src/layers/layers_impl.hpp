@@ -12,7 +12,7 @@
 
 namespace weft::cuda {
 
-/// op(A)·op(B) of row-major matrices, `batch` of them: C[m, n] = alpha·op(A)[m, k]·op(B)[k, n] + beta·C.
+/// A product of row-major matrices, or `batch` of them: C[m, n] = alpha·op(A)[m, k]·op(B)[k, n] + beta·C.
 struct Product {
   struct Operand {
     void* data;
@@ -28,7 +28,8 @@ struct Product {
   std::size_t batch = 1;
 };
 
-/// A cuBLAS handle of one stream, with memory of its own: what cuBLAS would allocate cannot be captured.
+/// A cuBLAS handle for one stream, with a workspace of its own, because what cuBLAS would allocate itself cannot be
+/// captured.
 class Cublas {
  public:
   explicit Cublas(Stream const& stream);
@@ -52,7 +53,7 @@ class Layers::Impl {
   Impl(Stream const& stream, Limits const& limits);
   Impl(Stream const& stream, Limits const& limits, BufferView scratch);
 
-  /// For `call`'s products.
+  /// The handle for `call`'s products. @throws Error{unsupported} where there is none.
   [[nodiscard]] Cublas const& cublas(char const* call) const;
   [[nodiscard]] Device device() const noexcept { return machine_.device(); }
 
@@ -61,7 +62,7 @@ class Layers::Impl {
     machine_.launch(body, blocks, &stream_);
   }
 
-  /// Columns of a matrix of rows × width summed into `first` and `second` (may be empty).
+  /// Sums the columns of a matrix of rows × width into `first` and `second` (may be empty).
   template <typename Source>
   void sum_columns(char const* call, Source const& source, std::size_t rows, std::size_t width, float keep,
                    BufferView first, BufferView second = {}) const {
@@ -86,22 +87,22 @@ class Layers::Impl {
   Gpu machine_;
   std::optional<Cublas> cublas_{};
   Buffer memory_{};
-  void* parts_ = nullptr;  ///< of sums over rows
+  void* parts_ = nullptr;  ///< memory for partial sums over rows
 };
 
-/// What a call was given, checked on the way to a kernel.
+/// Checks what a call was given, on the way to a kernel.
 class Arguments {
  public:
   Arguments(char const* call, Device device) : call_(call), device_(device) {}
 
   /// A tensor of f32, bf16 or f16.
   [[nodiscard]] kernels::cuda::TensorPointer tensor(ConstBufferView view, std::size_t count, char const* name) const;
-  /// The same, or an empty view's nothing.
+  /// The same, where an empty view stands for no tensor.
   [[nodiscard]] kernels::cuda::TensorPointer optional(ConstBufferView view, std::size_t count, char const* name) const;
   [[nodiscard]] float* floats(ConstBufferView view, std::size_t count, char const* name) const;
   [[nodiscard]] std::int32_t const* ids(ConstBufferView view, std::size_t count, char const* name) const;
   void require(bool holds, char const* what) const;
-  /// Rows of a matrix of `width` columns, all there.
+  /// The number of rows of a matrix of `width` columns, in which no row may be cut short.
   [[nodiscard]] std::size_t rows(ConstBufferView view, std::size_t width, char const* name) const;
   [[nodiscard]] kernels::cuda::Dropout dropout(Dropout const& dropout) const;
 

@@ -55,7 +55,7 @@ void narrow(float const* from, BufferView const& to) {
   }
 }
 
-// Rare types, a piece at a time.
+// Converts rare types by way of f32, a piece at a time.
 void convert_through_f32(ConstBufferView const& from, BufferView const& to) {
   std::array<float, 1024> piece;
   for (std::size_t first = 0; first < to.count; first += piece.size()) {
@@ -71,7 +71,7 @@ void convert_through_f32(ConstBufferView const& from, BufferView const& to) {
 void convert(ConstBufferView from, BufferView to) {
 #ifdef WEFT_CUDA_TRAINING
   if (from.device.type == DeviceType::cuda || to.device.type == DeviceType::cuda) {
-    // Only read.
+    // `from` is only read.
     return cuda::on_gpu::convert({const_cast<void*>(from.data), from.count, from.dtype, from.device}, to);
   }
 #endif

@@ -48,7 +48,7 @@ class CpuOptimizer final : public Optimizer::Impl {
   }
 
  private:
-  /// In one piece, so that small tensors' arrays lie on huge pages as well.
+  /// Allocates everything in one piece, so that small tensors' arrays lie on huge pages as well.
   void allocate() {
     std::size_t values = 0;
     for (std::size_t i = 0; i < parameter_count(); ++i) {
@@ -117,7 +117,7 @@ class CpuOptimizer final : public Optimizer::Impl {
     return sign * value_or(inputs_.inv_scale, 1) * value_or(inputs_.clip, 1);
   }
 
-  Buffer memory_;  // states and f32 originals, unless they are the caller's
+  Buffer memory_;  // states and f32 masters, unless they are the caller's
   std::vector<ParameterState> states_;
   StepInputs inputs_;
   std::int64_t step_ = 0;

@@ -97,6 +97,15 @@ void GradScaler::update(Stream const* stream) {
                 stream);
 }
 
+void GradScaler::update_to(double scale) {
+  check_scale(scale);
+  auto now = impl_->read();
+  if (options_.enabled) kernels::set_scale(now, scale);
+  now.found_inf = 0;
+  impl_->write(now);
+  ++updates_;
+}
+
 void GradScaler::set_options(GradScalerOptions const& options) {
   check_options(options);
   require(options.enabled == options_.enabled, "enabled", options.enabled ? 1 : 0, "what it was at construction");

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// Where a loss scale is kept.
+/// Keeps a loss scale, in the memory of device().
 class GradScaler::Impl {
  public:
   Impl() = default;
@@ -18,7 +18,7 @@ class GradScaler::Impl {
 
   [[nodiscard]] virtual kernels::LossScale read() const = 0;
   virtual void write(kernels::LossScale const& state) = 0;
-  /// In device()'s memory.
+  /// The scale, in device()'s memory.
   [[nodiscard]] virtual kernels::LossScale* memory() noexcept = 0;
   [[nodiscard]] virtual Device device() const noexcept = 0;
   virtual void update(kernels::LossScaleRule const& rule, Stream const* stream) = 0;

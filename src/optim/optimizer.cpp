@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-/// Where all parameters have to be: where the first one is.
+/// The device of the first parameter, where all have to be.
 Device device_of(std::vector<ParameterGroup> const& groups) {
   for (auto const& group : groups) {
     if (!group.parameters.empty()) return group.parameters.front().device;
@@ -32,8 +32,9 @@ std::unique_ptr<Optimizer::Impl> make_optimizer(std::vector<ParameterGroup> cons
   return make_cpu_optimizer(groups, settings, memory);
 }
 
-void check_state(Optimizer const& optimizer, std::size_t index, std::size_t which, char const* call) {
-  auto const states = optimizer.state_names(index).size();
+void check_state(Optimizer::Impl const& impl, std::size_t index, std::size_t which, char const* call) {
+  impl.check_index(index, call);
+  auto const states = state_names(impl.options_of(index)).size();
   if (which < states) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("Optimizer::{}: state {} of parameter {}, which has {}", call, which, index, states));
@@ -116,7 +117,7 @@ BufferView Optimizer::parameter(std::size_t index) const {
   return impl_->parameter(index);
 }
 BufferView Optimizer::master(std::size_t index) const {
-  impl_->check_index(index, "parameter");
+  impl_->check_index(index, "master");
   return impl_->master(index);
 }
 void Optimizer::refresh_masters() {
@@ -153,15 +154,15 @@ std::int64_t const* Optimizer::step_memory() const noexcept {
 }
 
 std::span<std::string_view const> Optimizer::state_names(std::size_t index) const {
-  impl_->check_index(index, "parameter");
+  impl_->check_index(index, "state_names");
   return weft::state_names(impl_->options_of(index));
 }
 std::vector<float> Optimizer::state(std::size_t index, std::size_t which) const {
-  check_state(*this, index, which, "state");
+  check_state(*impl_, index, which, "state");
   return impl_->state(index, which);
 }
 void Optimizer::set_state(std::size_t index, std::size_t which, std::span<float const> values) {
-  check_state(*this, index, which, "set_state");
+  check_state(*impl_, index, which, "set_state");
   std::size_t const count = impl_->parameter(index).count;
   if (values.size() != count) {
     throw Error(ErrorCode::invalid_argument,

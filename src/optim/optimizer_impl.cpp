@@ -67,7 +67,7 @@ void Optimizer::Impl::update(std::size_t index, BufferView gradient) {
 }
 
 void Optimizer::Impl::update(std::span<std::size_t const> indices, std::span<BufferView const> gradients) {
-  for (std::size_t i = 0; i < indices.size(); ++i) begin_update(indices[i], gradients[i]);
+  begin_updates(indices, gradients);
   update_some(indices, gradients);
 }
 
@@ -86,7 +86,7 @@ void Optimizer::Impl::apply(std::size_t index, kernels::LambNorms const& norms) 
 
 void Optimizer::Impl::update_moments(std::span<std::size_t const> indices, std::span<BufferView const> gradients,
                                      PlacedNorms const& norms) {
-  for (std::size_t i = 0; i < indices.size(); ++i) begin_update(indices[i], gradients[i]);
+  begin_updates(indices, gradients);
   moments_of_some(indices, gradients, norms);
 }
 
@@ -114,7 +114,8 @@ void Optimizer::Impl::apply_to_some(std::span<std::size_t const> indices, Placed
 }
 
 void Optimizer::Impl::step(std::span<BufferView const> gradients, StepInputs const& inputs) {
-  begin_step(inputs);
+  for (std::size_t i = 0; i < gradients.size(); ++i) check_gradient(i, gradients[i]);
+  begin_step(inputs);  // only now: a refused step does not count
   for (std::size_t i = 0; i < gradients.size(); ++i) begin_update(i, gradients[i]);
   update_all(gradients);
 }
@@ -169,10 +170,9 @@ void Optimizer::Impl::check_begun(char const* call) const {
               fmt::format("Optimizer::{}: no step has begun; call begin_step() first", call));
 }
 
-void Optimizer::Impl::begin_update(std::size_t index, BufferView const& gradient) {
+void Optimizer::Impl::check_gradient(std::size_t index, BufferView const& gradient) const {
   check_index(index, "update");
-  check_begun("update");
-  auto& one = parameters_[index];
+  auto const& one = parameters_[index];
   auto const& options = options_[one.group];
   if (!is_computable(gradient.dtype) || gradient.count != one.view.count || gradient.device != one.view.device) {
     refuse(ErrorCode::invalid_argument, options,
@@ -183,11 +183,27 @@ void Optimizer::Impl::begin_update(std::size_t index, BufferView const& gradient
   if (gradient.data == nullptr && gradient.count > 0) {
     refuse(ErrorCode::invalid_argument, options, fmt::format("gradient {} is null", index));
   }
+}
+
+void Optimizer::Impl::begin_update(std::size_t index, BufferView const& gradient) {
+  check_gradient(index, gradient);
+  check_begun("update");
+  auto& one = parameters_[index];
   if (one.updated_in == begun_) {
-    refuse(ErrorCode::invalid_argument, options,
+    refuse(ErrorCode::invalid_argument, options_[one.group],
            fmt::format("parameter {} has been updated in this step; call begin_step() before its next update", index));
   }
   one.updated_in = begun_;
+}
+
+void Optimizer::Impl::begin_updates(std::span<std::size_t const> indices, std::span<BufferView const> gradients) {
+  std::size_t begun = 0;
+  try {
+    for (; begun < indices.size(); ++begun) begin_update(indices[begun], gradients[begun]);
+  } catch (...) {
+    for (std::size_t i = 0; i < begun; ++i) parameters_[indices[i]].updated_in = 0;
+    throw;
+  }
 }
 
 }  // namespace weft

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-/// The numbers of two parameters that share memory, the lower one first; none where all are apart. What is empty or has
-/// no memory shares none.
+/// The numbers of two parameters that share memory, the lower one first; nothing where all are apart. A parameter that
+/// is empty or has no memory shares none.
 [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> find_overlap(std::span<BufferView const> parameters);
 
 }  // namespace weft

@@ -15,7 +15,7 @@ bool needs_master(BufferView const& parameter, OptimizerSettings const& settings
   return settings.master_weights && parameter.dtype != DataType::f32;
 }
 
-/// Arrays begin on cache lines.
+/// Rounds a count up, so that arrays begin on cache lines.
 std::size_t stride(std::size_t count) {
   constexpr std::size_t kLine = 64 / sizeof(float);
   return (count + kLine - 1) / kLine * kLine;

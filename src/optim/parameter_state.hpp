@@ -14,26 +14,26 @@
 
 namespace weft {
 
-/// What an optimizer keeps of one parameter: states, and the f32 original where the parameter is narrower.
+/// What an optimizer keeps of one parameter: its states, and an f32 master where the parameter is of a narrower type.
 class ParameterState {
  public:
-  /// f32 values of memory that the constructor takes.
+  /// How many f32 values of memory the constructor takes.
   [[nodiscard]] static std::size_t memory_needed(BufferView const& parameter, OptimizerOptions const& options,
                                                  OptimizerSettings const& settings);
-  /// `memory`: zeros on a cache line, which must outlive this.
+  /// `memory`: zeros that begin on a cache line; must outlive this.
   ParameterState(BufferView parameter, OptimizerOptions const& options, OptimizerSettings const& settings,
                  float* memory);
-  /// In memory of the caller's, as it is.
+  /// In the caller's memory, with what is in it.
   ParameterState(BufferView parameter, ParameterMemory const& memory);
 
   [[nodiscard]] BufferView parameter() const noexcept { return parameter_; }
   [[nodiscard]] BufferView master() const noexcept { return master_.data != nullptr ? master_ : parameter_; }
-  /// The original takes the parameter's values.
+  /// Sets the master to the parameter's values.
   void refresh_master();
 
-  /// Calls run(arrays, count) with all of the parameter at once, or, where states are packed, block by block. They are
-  /// unpacked for it, and packed again with the rounding that `seed` gives; without a seed they are left as they were.
-  /// `gradient` may be empty.
+  /// Calls run(arrays, count) with all of the parameter at once or, where states are packed, block by block. Packed
+  /// states are unpacked for the call and packed again after it, with the rounding that `seed` gives; without a seed
+  /// the packed ones stay as they were. `gradient` may be empty.
   template <typename Run>
   void for_each_range(BufferView gradient, std::optional<std::uint32_t> seed, Run&& run);
 
@@ -52,7 +52,7 @@ class ParameterState {
   [[nodiscard]] std::size_t block_length(std::size_t first) const noexcept;
   void unpack(std::size_t which, std::size_t first, std::size_t count, float* values) const;
   void pack(std::size_t which, std::size_t first, std::size_t count, std::uint32_t seed, float const* values);
-  /// Elements from `first` on.
+  /// The arrays from element `first` on.
   [[nodiscard]] kernels::UpdateArrays arrays(BufferView gradient, std::size_t first) const noexcept;
 
   BufferView parameter_;

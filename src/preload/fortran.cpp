@@ -11,8 +11,8 @@
 
 // NOLINTBEGIN(readability-identifier-naming): names of the MPI library
 extern "C" {
-// Fortran's MPI_IN_PLACE and MPI_BOTTOM are common blocks: their addresses are what counts. libmpi has them in the
-// spelling of the compiler that it was built for.
+// Fortran's MPI_IN_PLACE and MPI_BOTTOM are common blocks: only their addresses count. libmpi has them in the spelling
+// of the compiler that it was built for.
 extern int mpi_fortran_in_place_ __attribute__((weak));
 extern int mpi_fortran_in_place __attribute__((weak));
 extern int mpi_fortran_in_place__ __attribute__((weak));
@@ -48,16 +48,30 @@ MPI_Comm comm(MPI_Fint const* handle) {
   return PMPI_Comm_f2c(*handle);
 }
 
-/// Counts or displacements, one a rank; copied only where Fortran's integers are not C's.
+int ranks_here(MPI_Comm communicator) {
+  int ranks = 0;
+  PMPI_Comm_size(communicator, &ranks);
+  return ranks;
+}
+
+/// How many ranks a rank gives parts to or gets them from; between two groups these are the other group's ranks.
+int ranks_with_parts(MPI_Comm communicator) {
+  int is_between_groups = 0;
+  PMPI_Comm_test_inter(communicator, &is_between_groups);
+  if (is_between_groups == 0) return ranks_here(communicator);
+  int ranks = 0;
+  PMPI_Comm_remote_size(communicator, &ranks);
+  return ranks;
+}
+
+/// Counts or displacements, one for each of `ranks(communicator)`; copied only where Fortran's integers are not C's.
 class Integers {
  public:
-  Integers(MPI_Fint const* values, MPI_Comm communicator) {
+  Integers(MPI_Fint const* values, MPI_Comm communicator, int (*ranks)(MPI_Comm) = ranks_with_parts) {
     if constexpr (sizeof(MPI_Fint) == sizeof(int)) {
       pointer_ = reinterpret_cast<int const*>(values);
     } else if (values != nullptr && communicator != MPI_COMM_NULL) {
-      int ranks = 0;
-      PMPI_Comm_size(communicator, &ranks);
-      copy_.assign(values, values + ranks);
+      copy_.assign(values, values + ranks(communicator));
       pointer_ = copy_.data();
     }
   }
@@ -130,7 +144,8 @@ WEFT_FORTRAN(mpi_reduce_scatter, MPI_REDUCE_SCATTER,
              (void* send, void* recv, Integer counts, Integer datatype, Integer operation, Integer communicator,
               MPI_Fint* status)) {
   auto const on = comm(communicator);
-  set(status, MPI_Reduce_scatter(buffer(send), buffer(recv), Integers(counts, on), type(datatype), op(operation), on));
+  set(status, MPI_Reduce_scatter(buffer(send), buffer(recv), Integers(counts, on, ranks_here), type(datatype),
+                                 op(operation), on));
 }
 
 WEFT_FORTRAN(mpi_reduce_scatter_block, MPI_REDUCE_SCATTER_BLOCK,

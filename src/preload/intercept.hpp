@@ -14,11 +14,13 @@ namespace weft::preload {
   return communicator == MPI_COMM_NULL;
 }
 
-/// Serves one call of `function` on `communicator` or passes it on.
+/// Serves one call of `function` on `communicator`, or passes it on to MPI. Every intercepted function is written with
+/// this.
 ///
-/// `check(library)` looks at the arguments alone and `serve(library, communicator)` moves the data, or finds arguments
-/// that only the communicator's size shows to be wrong; each returns Outcome::served or why `pass()` is called instead.
-/// Whether a valid call is served must follow from what MPI makes equal on all ranks, or some would wait for ever.
+/// `check(library)` looks at the arguments alone. `serve(library, communicator)` moves the data, or finds wrong
+/// arguments that only the communicator's size shows. Each returns Outcome::served, or the reason why `pass()` is
+/// called instead. Whether a valid call is served must follow from what MPI makes equal on all ranks; otherwise some
+/// ranks would wait for ever.
 template <typename Check, typename Serve, typename Pass>
 int intercept(Function function, MPI_Comm communicator, Check&& check, Serve&& serve, Pass&& pass) {
   auto* const library = Library::running();

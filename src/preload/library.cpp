@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -15,14 +13,14 @@
 namespace weft::preload {
 namespace {
 
-// Like Library::instance constant-initialised: nothing of this library runs in processes that never call MPI.
+// Constant-initialised, like Library::instance: nothing of this library runs in processes that never call MPI.
 constinit std::mutex starting;
 constinit std::atomic<bool> closed{false};
 
-// Communicators freed so far: a handle may stand for another communicator afterwards.
+// Counts freed communicators: a handle may stand for another communicator afterwards.
 constinit std::atomic<std::uint64_t> freed{0};
 
-/// The communicator this thread used last; looking its attribute up costs as much as a small collective.
+/// The communicator that this thread used last, as looking its attribute up costs as much as a small collective.
 struct Recent {
   MPI_Comm communicator;
   std::uint64_t freed;
@@ -32,18 +30,13 @@ constinit thread_local Recent recent{};
 
 constinit thread_local Freeing const* innermost = nullptr;
 
-/// What suits programs that do not know of Weft, where the environment says nothing else.
+/// Adapts the configuration to programs that do not know of Weft, where the environment says nothing else.
 Config adapted(Config config) {
-  // They may compute for hours between collectives: a rank waits as long as MPI would.
+  // They may compute for hours between collectives, so a rank waits as long as MPI would.
   if (std::getenv("WEFT_TIMEOUT") == nullptr) config.timeout = kLongestTimeout;
-  // With a core for every rank a wait polls as long as they are used to: a rank that fell asleep is late for the next
-  // call.
-  int ranks = 0;
-  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (!config.spin && ranks <= ::sysconf(_SC_NPROCESSORS_ONLN)) config.spin = std::chrono::milliseconds(10);
-  // Signals and threads are theirs.
+  // Signals and threads belong to the program.
   if (std::getenv("WEFT_FLIGHT_RECORDER") == nullptr) config.flight_recorder = 0;
-  // No files of ours where nobody asked for any.
+  // Weft writes no files where nobody asked for any.
   if (std::getenv("WEFT_TUNING_CACHE") == nullptr) config.tuning_cache.reset();
   return config;
 }
@@ -156,7 +149,7 @@ void Library::close() noexcept {
     auto const report = statistics_.report();
     std::fprintf(stderr, "weft: collectives of rank 0\n%s", report.c_str());
   }
-  // MPI_COMM_WORLD and whatever the program did not free; deleting the attribute does the rest.
+  // What is left is MPI_COMM_WORLD and whatever the program did not free; deleting the attribute does the rest.
   for (auto const attachments = attachments_; auto* const attachment : attachments)
     PMPI_Comm_delete_attr(attachment->communicator, key_);
   pool_->clear();

@@ -15,31 +15,32 @@
 
 namespace weft::preload {
 
-/// What hangs on an MPI communicator: its team, or why it has none.
+/// What Weft attaches to an MPI communicator: its team, or the reason why it has none.
 struct Attachment {
   MPI_Comm communicator = MPI_COMM_NULL;
   std::unique_ptr<Team> team;
   Outcome why = Outcome::served;
-  std::uint64_t calls = 0;  ///< served
+  std::uint64_t calls = 0;  ///< calls that were served
 };
 
 /// All that libweft_mpi.so keeps in a process between MPI_Init and MPI_Finalize.
 ///
-/// The one object of Weft that is reached through a global: MPI's functions have no other place for it. It is made at
-/// the first intercepted call after MPI_Init and gives everything back at the start of MPI_Finalize, or, where that is
-/// not intercepted, in a delete callback of MPI_COMM_SELF. From then on, and before, calls pass through. Any thread.
+/// The only object of Weft that is reached through a global, as MPI's functions have no other place for it. It is made
+/// at the first intercepted call after MPI_Init. It gives everything back at the start of MPI_Finalize or, where that
+/// is not intercepted, in a delete callback of MPI_COMM_SELF. Before and after that, calls pass through. Any thread.
 class Library {
  public:
-  /// Null where every call has to pass through.
+  /// The library, started if need be; null while every call has to pass through.
   [[nodiscard]] static Library* running() {
     auto* const library = instance.load(std::memory_order_acquire);
     return library != nullptr ? library : start();
   }
 
-  /// Gives everything back, for good, whether it was made or not. Local; no other thread is in a call.
+  /// Gives everything back for good, whether the library was started or not. Local. Pre: no other thread is in a call.
   static void stop();
 
-  /// The communicator's attachment. Collective the first time on a communicator, where all ranks come by the same call.
+  /// The communicator's attachment. The first time on a communicator this is collective: all its ranks come by the same
+  /// call.
   [[nodiscard]] Attachment& attachment(MPI_Comm communicator);
 
   [[nodiscard]] TypeTable const& types() const noexcept { return types_; }
@@ -50,13 +51,14 @@ class Library {
     if (keeps_statistics_) statistics_.note(function, outcome);
   }
 
-  /// After a served call: now and then lets MPI make progress, which a loop of calls that never wait would not.
+  /// To be called after a served call: now and then lets MPI make progress, as a loop of calls that never wait in MPI
+  /// would not.
   void count_served(Attachment& attachment) noexcept {
     constexpr std::uint64_t kCallsPerProgress = 16;
     if (++attachment.calls % kCallsPerProgress == 0) progress(scratch_);
   }
 
-  /// Hands a failed call to the communicator's error handler; what the call then returns.
+  /// Hands a failed call to the communicator's error handler. Returns what the call then returns.
   int fail(Function function, Attachment& attachment, std::exception const& error) noexcept;
 
   Library(Library const&) = delete;
@@ -87,8 +89,9 @@ class Library {
   Attachment invalid_{MPI_COMM_NULL, nullptr, Outcome::invalid};
 };
 
-/// While a thread frees a communicator, calls on it pass through: the program's own delete callbacks may make some,
-/// before or after Weft's callback has run, which differs from rank to rank as attributes are set.
+/// While a thread frees a communicator, calls on it pass through. The program's own delete callbacks may make such
+/// calls, before or after Weft's callback has run: which it is depends on the order in which attributes were set, and
+/// so differs from rank to rank.
 class Freeing {
  public:
   explicit Freeing(MPI_Comm communicator) noexcept;

@@ -1,5 +1,5 @@
-// MPI_Finalize, MPI_Comm_free, MPI_Comm_disconnect: MPI runs the program's delete callbacks in them, whose calls pass
-// through on all ranks alike.
+// MPI_Finalize, MPI_Comm_free, MPI_Comm_disconnect: in these MPI runs the program's delete callbacks, whose calls have
+// to pass through on all ranks alike.
 #include "preload/library.hpp"
 
 using namespace weft::preload;

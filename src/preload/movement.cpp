@@ -1,14 +1,21 @@
-// MPI_Barrier, MPI_Bcast, MPI_Gather(v), MPI_Scatter(v), MPI_Allgather(v), MPI_Alltoall(v). What MPI makes equal on all
-// ranks is how many bytes of data go from whom to whom, not the types that say where they lie: Weft is told bytes.
+// MPI_Barrier, MPI_Bcast, MPI_Gather(v), MPI_Scatter(v), MPI_Allgather(v), MPI_Alltoall(v). MPI makes equal on all
+// ranks how many bytes go from which rank to which, not the types that say where they lie: so Weft is told bytes.
+#include <fmt/format.h>
+
+#include <numeric>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "preload/intercept.hpp"
 #include "preload/packing.hpp"
+#include "weft/error.hpp"
 
 namespace weft::preload {
 namespace {
 
-/// Of a part, from here on: an MPI copies such parts once, out of the sender's private memory, Weft twice.
+/// Parts of this size and more are left to MPI, which copies them once, out of the sender's private memory; Weft would
+/// copy them twice.
 constexpr std::size_t kAlltoallBytesForMpi = std::size_t{2} << 20;
 
 ConstBufferView bytes_of(Outgoing const& from) {
@@ -42,7 +49,7 @@ class Side {
   int count_;
 };
 
-/// What one look at a side of a call shows, before ranks come together.
+/// What can be told from one side's arguments alone, before ranks come together.
 Outcome plausible(void const* buffer, int count, MPI_Datatype type) {
   return buffer != MPI_IN_PLACE && (count < 0 || type == MPI_DATATYPE_NULL) ? Outcome::invalid : Outcome::served;
 }
@@ -53,26 +60,47 @@ bool is_rank(int root, Communicator const& ranks) {
 
 constexpr auto kNoCheck = [](Library const&) { return Outcome::served; };
 
+/// Throws where the two sides of this rank's call do not fit together. The other ranks know nothing of that and, with
+/// MPI, would wait here. So the call was made with one of the sizes: it fails on all ranks where that is not theirs,
+/// and otherwise afterwards on this one alone.
+[[noreturn]] void reject_own(std::size_t sent, std::size_t received) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("this rank sends itself {} bytes, where it receives {}", sent, received));
+}
+
+/// Makes an all_gather in which this rank's own part is as long as what it sends, not as what it receives; then throws.
+void gather_own_size(Communicator& ranks, Outgoing const& from, Parts const& parts) {
+  std::vector<std::size_t> counts(parts.counts.begin(), parts.counts.end());
+  auto& own = counts[static_cast<std::size_t>(ranks.rank())];
+  auto const received = std::exchange(own, from.bytes());
+  std::vector<std::byte> unused(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  ranks.all_gather(bytes_of(from), {unused.data(), unused.size(), DataType::u8}, Parts{counts, {}});
+  reject_own(from.bytes(), received);
+}
+
 Outcome serve_gather(Library const& library, Communicator& ranks, void const* send, Side const& sent, void* recv,
                      Side const& received, int root) {
   auto const is_root = ranks.rank() == root;
   auto const in_place = is_root && send == MPI_IN_PLACE;
   if (is_root && !received.valid_with(recv)) return Outcome::invalid;
   if (!in_place && !sent.valid_with(send)) return Outcome::invalid;
-  if (is_root && !in_place && sent.bytes() != received.bytes()) return Outcome::invalid;
-  if ((in_place ? received : sent).bytes() == 0) return Outcome::nothing_to_move;
+  if ((is_root ? received : sent).bytes() == 0) return Outcome::nothing_to_move;
+  // The others' sides have to match what the root receives. What the root sends itself is left out where it does not
+  // match.
+  auto const differs = is_root && !in_place && sent.bytes() != received.bytes();
+  auto const stays = in_place || differs;
   Incoming to;
   if (is_root) {
     auto const all = received.count() * static_cast<std::size_t>(ranks.size());
     to = Incoming(recv, all, received.layout(), library.scratch());
   }
-  auto const& side = in_place ? received : sent;
+  auto const& side = stays ? received : sent;
   auto const own = static_cast<std::ptrdiff_t>(ranks.rank()) * static_cast<std::ptrdiff_t>(received.count());
-  Outgoing from(in_place ? element(recv, own, received.layout()) : send, side.count(), side.layout(),
-                library.scratch());
-  if (!in_place) from.keep_apart_from(to);
+  Outgoing from(stays ? element(recv, own, received.layout()) : send, side.count(), side.layout(), library.scratch());
+  if (!stays) from.keep_apart_from(to);
   ranks.gather(bytes_of(from), bytes_of(to), root);
   to.deliver();
+  if (differs) reject_own(sent.bytes(), received.bytes());
   return Outcome::served;
 }
 
@@ -82,14 +110,15 @@ Outcome serve_scatter(Library const& library, Communicator& ranks, void const* s
   auto const in_place = is_root && recv == MPI_IN_PLACE;
   if (is_root && !sent.valid_with(send)) return Outcome::invalid;
   if (!in_place && !received.valid_with(recv)) return Outcome::invalid;
-  if (is_root && !in_place && sent.bytes() != received.bytes()) return Outcome::invalid;
-  if ((in_place ? sent : received).bytes() == 0) return Outcome::nothing_to_move;
+  if ((is_root ? sent : received).bytes() == 0) return Outcome::nothing_to_move;
+  // The others' sides have to match what the root sends. Its own side is left out where it does not match.
+  auto const differs = is_root && !in_place && sent.bytes() != received.bytes();
   Outgoing from;
   if (is_root) {
     auto const all = sent.count() * static_cast<std::size_t>(ranks.size());
     from = Outgoing(send, all, sent.layout(), library.scratch());
   }
-  if (!in_place) {
+  if (!in_place && !differs) {
     Incoming const to(recv, received.count(), received.layout(), library.scratch());
     from.keep_apart_from(to);
     ranks.scatter(bytes_of(from), bytes_of(to), root);
@@ -99,6 +128,7 @@ Outcome serve_scatter(Library const& library, Communicator& ranks, void const* s
   // The root keeps its part where it is: Weft moves it onto itself.
   auto* const own = const_cast<std::byte*>(from.data()) + static_cast<std::size_t>(root) * sent.bytes();
   ranks.scatter(bytes_of(from), weft::BufferView{own, sent.bytes(), DataType::u8}, root);
+  if (differs) reject_own(sent.bytes(), received.bytes());
   return Outcome::served;
 }
 
@@ -151,7 +181,7 @@ int MPI_Gather(void const* send, int send_count, MPI_Datatype send_type, void* r
       [&](Library const& library, Communicator& ranks) {
         if (!is_rank(root, ranks)) return Outcome::invalid;
         auto const is_root = ranks.rank() == root;
-        // Arguments that mean nothing on this rank may be anything.
+        // Arguments that have no meaning on this rank may be anything.
         Side const sent(library, is_root && send == MPI_IN_PLACE ? -1 : send_count, send_type);
         Side const received(library, is_root ? recv_count : -1, recv_type);
         return serve_gather(library, ranks, send, sent, recv, received, root);
@@ -289,10 +319,10 @@ int MPI_Allgatherv(void const* send, int send_count, MPI_Datatype send_type, voi
         if (!usable(recv, to.bytes(), layout)) return Outcome::invalid;
         auto const rank = ranks.rank();
         auto const own = static_cast<std::size_t>(counts[rank]);
-        if (!in_place && sent.bytes() != own * layout.bytes) return Outcome::invalid;
         Outgoing from = in_place ? Outgoing(element(recv, own == 0 ? 0 : displacements[rank], layout), own, layout,
                                             library.scratch())
                                  : Outgoing(send, sent.count(), sent.layout(), library.scratch());
+        if (from.bytes() != own * layout.bytes) gather_own_size(ranks, from, to.parts());
         if (!in_place) from.keep_apart_from(to);
         ranks.all_gather(bytes_of(from), bytes_of(to), to.parts());
         to.deliver();

@@ -14,7 +14,7 @@
 namespace weft::preload {
 namespace {
 
-/// MPI counts a packed buffer's bytes in an int: elements are packed in groups that fit.
+/// MPI counts a packed buffer's bytes in an int, so elements are packed in groups that fit.
 std::size_t group_of(Layout const& layout) {
   return layout.bytes == 0 ? INT_MAX : std::max<std::size_t>(1, INT_MAX / layout.bytes);
 }
@@ -24,7 +24,8 @@ void check(int status, int position, std::size_t expected, char const* call) {
   throw Error(ErrorCode::system, fmt::format("{} moved {} of {} bytes (code {})", call, position, expected, status));
 }
 
-/// More plain bytes than an int counts, as one element that matches whatever they are of.
+/// A type that stands for more plain bytes than an int can count, as one element; it matches whatever types they are
+/// of.
 class LargeType {
  public:
   explicit LargeType(std::size_t bytes) {
@@ -48,7 +49,7 @@ class LargeType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// One element, packed or unpacked by a message to this rank itself.
+/// Packs or unpacks one element by a message to this rank itself.
 void move_large(void const* from, MPI_Datatype from_type, void* to, MPI_Datatype to_type, std::size_t bytes,
                 MPI_Comm scratch) {
   constexpr int kTag = 1;
@@ -107,7 +108,7 @@ std::byte const* unpack(void* to, std::byte const* from, std::size_t count, Layo
   return from;
 }
 
-/// Whether Weft can address the parts where they are, and where.
+/// Whether Weft can use the parts where they lie, and where that is.
 bool in_place(MpiParts const& parts, Layout const& layout, std::vector<std::size_t>& offsets, std::size_t& end) {
   if (!layout.dense) return false;
   for (int rank = 0; rank < parts.ranks; ++rank) {

@@ -12,7 +12,7 @@
 
 namespace weft::preload {
 
-/// Parts of a buffer as MPI's …v functions name them: counts of elements, displacements in extents.
+/// The parts of a buffer as MPI's …v functions name them: counts in elements, displacements in extents.
 struct MpiParts {
   int const* counts;
   int const* displacements;
@@ -23,22 +23,22 @@ struct MpiParts {
 
 class Incoming;
 
-/// What a rank gives, as plain bytes: the caller's buffer where its type is dense, else a packed copy. MPI's types may
-/// differ between ranks as long as they give equally many bytes of the same basic types, so bytes are all that Weft is
-/// told.
+/// What a rank sends, as plain bytes: the caller's buffer where its type is dense, else a packed copy. MPI's types may
+/// differ between ranks as long as they give equally many bytes of the same basic types, so Weft is told bytes only.
 class Outgoing {
  public:
   Outgoing() = default;
   /// `count` elements at `buffer`. @throws Error{system} when MPI cannot pack them.
   Outgoing(void const* buffer, std::size_t count, Layout const& layout, MPI_Comm scratch);
-  /// The parts of a buffer, which lie one after the other in the packed copy. `copy`: even where that is not needed.
+  /// The parts of a buffer; in the packed copy they lie one after the other. `copy`: pack even where that is not
+  /// needed.
   Outgoing(void const* buffer, MpiParts const& parts, Layout const& layout, MPI_Comm scratch, bool copy = false);
 
   [[nodiscard]] std::byte const* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] Parts parts() const noexcept { return {counts_, offsets_}; }
-  /// Goes on with a packed copy where parts that leave gaps interlace with those that are got: Weft takes either buffer
-  /// as a whole, and MPI libraries let pass what overlaps.
+  /// Switches to a packed copy where parts that leave gaps interlace with the parts that are received: Weft takes
+  /// either buffer as a whole and would call that an overlap, which MPI libraries let pass.
   void keep_apart_from(Incoming const& to);
   /// Where `rank`'s part lies in data().
   [[nodiscard]] std::size_t offset_of(std::size_t rank) const noexcept;
@@ -51,7 +51,7 @@ class Outgoing {
   std::vector<std::size_t> offsets_;
 };
 
-/// Where a rank gets plain bytes: the caller's buffer where its type is dense, else memory that deliver() unpacks.
+/// Where a rank receives plain bytes: the caller's buffer where its type is dense, else memory that deliver() unpacks.
 class Incoming {
  public:
   Incoming() = default;
@@ -62,7 +62,7 @@ class Incoming {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] Parts parts() const noexcept { return {counts_, offsets_}; }
 
-  /// @throws Error{system} when MPI cannot unpack.
+  /// Unpacks what was received into the caller's buffer. @throws Error{system} when MPI cannot unpack.
   void deliver() const;
 
  private:
@@ -81,7 +81,8 @@ class Incoming {
   std::vector<std::size_t> offsets_;
 };
 
-/// Whether `buffer` may stand for `bytes` of data: null is an address only for types that carry their own.
+/// Whether `buffer` may be the address of `bytes` of data: null is one only for types that carry addresses of their
+/// own.
 [[nodiscard]] inline bool usable(void const* buffer, std::size_t bytes, Layout const& layout) noexcept {
   return buffer != nullptr || bytes == 0 || !layout.dense;
 }

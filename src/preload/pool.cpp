@@ -16,8 +16,9 @@
 namespace weft::preload {
 namespace {
 
-/// The ranks of an MPI communicator while they make a team, out of calls that are not intercepted. MPI gives blocking
-/// collectives of one communicator an order, so no communicator of our own is needed. Failures are the communicator's.
+/// Lets the ranks of an MPI communicator make a team, by calls that are not intercepted. MPI gives the blocking
+/// collectives of one communicator an order, so no communicator of our own is needed. Failures are handled as the
+/// communicator says.
 class PmpiBootstrap final : public Bootstrap {
  public:
   explicit PmpiBootstrap(MPI_Comm communicator) : communicator_(communicator) {
@@ -122,10 +123,12 @@ std::unique_ptr<Team> Pool::acquire(MPI_Comm communicator, Outcome& why) {
 std::unique_ptr<Team> Pool::create(MPI_Comm communicator, std::uint64_t id) {
   make_room();
   CommunicatorOptions options{.config = config_, .progress = progress_};
-  options.config->backend = BackendKind::shm;  // whatever the program's own communicators are to take
+  // Ranks spin as long as MPI programs are used to: a rank that fell asleep is late for the next call.
+  options.spin_alone = std::chrono::milliseconds(10);
+  options.config->backend = BackendKind::shm;  // whatever back end the program's own communicators are to use
   {
     std::lock_guard const lock(mutex_);
-    // The first few, which do most of the work, get rings after the caches; rank 0's choice counts.
+    // The first few teams, which do most of the work, get rings sized by the caches; rank 0's choice counts.
     constexpr std::size_t kLargeTeams = 8;
     constexpr std::size_t kSmallRing = std::size_t{512} << 10U;
     if (teams_ > kLargeTeams && !config_->staging_bytes) options.config->staging_bytes = kSmallRing;
@@ -147,7 +150,7 @@ std::unique_ptr<Team> Pool::create(MPI_Comm communicator, std::uint64_t id) {
   return team;
 }
 
-/// Counts the team that is about to be made; the oldest free one goes when there are too many.
+/// Counts a team that is about to be made; where there are too many, the oldest free one goes.
 void Pool::make_room() noexcept {
   std::unique_ptr<Team> gone;
   std::lock_guard const lock(mutex_);

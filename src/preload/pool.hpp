@@ -18,31 +18,31 @@ namespace weft::preload {
 /// A Weft communicator and the name its ranks know it by.
 struct Team {
   Communicator ranks;
-  std::uint64_t id = 0;     ///< drawn at random by its rank 0
-  std::uint64_t order = 0;  ///< teams this process made before it
-  bool broken = false;      ///< a call failed: all later ones will
+  std::uint64_t id = 0;     ///< drawn at random by the team's rank 0
+  std::uint64_t order = 0;  ///< how many teams this process made before it
+  bool broken = false;      ///< a call failed, so all later ones will
 };
 
-/// Weft communicators for MPI communicators, used again after those are freed: making one takes milliseconds and
-/// megabytes, MPI programs make and free communicators by the thousand.
+/// Keeps Weft communicators for MPI communicators, and uses them again after those are freed: making one takes
+/// milliseconds and megabytes, and MPI programs make and free communicators by the thousand.
 ///
-/// MPI frees communicators at different times on different ranks, so a free team may be in use elsewhere. acquire()
-/// therefore has all ranks offer the free teams they hold in their place and takes one that all of them hold: it has
-/// the same ranks in the same order. Any thread.
+/// MPI frees communicators at different times on different ranks, so a team that is free here may be in use elsewhere.
+/// In acquire() all ranks therefore offer the free teams in which they have the same rank, and take one that all of
+/// them hold: it has the same ranks in the same order. Any thread.
 class Pool {
  public:
-  static constexpr std::size_t kMostTeams = 64;  ///< of one process, free ones included
+  static constexpr std::size_t kMostTeams = 64;  ///< teams of one process, free ones included
   static constexpr int kMostRanks = 64;
 
-  /// `config` is empty when this rank cannot serve; then no communicator it belongs to is served.
+  /// `config` is empty where this rank cannot serve; then no communicator that it belongs to is served.
   Pool(std::optional<Config> config, std::function<void()> progress)
       : config_(std::move(config)), progress_(std::move(progress)) {}
 
-  /// Collective over the intra-communicator `communicator`, of 2 to kMostRanks ranks: all get a team, or all get none
-  /// for the reason left in `why`.
+  /// Collective over the intra-communicator `communicator`, of 2 to kMostRanks ranks: all ranks get a team, or all get
+  /// none and the reason in `why`.
   [[nodiscard]] std::unique_ptr<Team> acquire(MPI_Comm communicator, Outcome& why);
 
-  /// Local.
+  /// Local: gives a team back.
   void release(std::unique_ptr<Team> team) noexcept;
 
   /// Local: lets go of all free teams.

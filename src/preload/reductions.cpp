@@ -11,7 +11,7 @@
 namespace weft::preload {
 namespace {
 
-/// A reduction's arguments in Weft's terms, once check() found them to be good.
+/// A reduction's arguments in Weft's terms, once check() has found them good.
 class Arguments {
  public:
   Outcome check(Library const& library, int count, MPI_Datatype type, MPI_Op op) {
@@ -41,8 +41,8 @@ bool is_logical(ReduceOp op) {
   return op == ReduceOp::land || op == ReduceOp::lor || op == ReduceOp::lxor;
 }
 
-/// reduce_scatter in place: MPI wants the result at the start of the buffer that it replaces, which holds what other
-/// ranks still read, or what Weft would call an overlap.
+/// For reduce_scatter in place: MPI wants the result at the start of the buffer that it replaces. There lies what other
+/// ranks still read, or Weft would call it an overlap; so the result is copied there at the end.
 template <typename Body>
 void into_start_of(void* buffer, std::size_t bytes, Body&& body) {
   auto const result = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1));
@@ -59,12 +59,13 @@ int scan(Function function, void const* send, void* recv, int count, MPI_Datatyp
       [&](Library const& library) {
         if (count > 0 && send == nullptr) return Outcome::invalid;
         auto const outcome = arguments.check(library, count, type, op);
-        // Where there is one contribution, MPI libraries hand it on as it is, and Weft's truth is 0 or 1.
+        // With one contribution MPI libraries hand on its value as it is, while Weft's truth is 0 or 1.
         if (outcome == Outcome::served && is_logical(arguments.op())) return Outcome::unknown_operation;
         return outcome;
       },
       [&](Library const&, Communicator& ranks) {
-        // Rank 0 of an exscan gets nothing, and need not say where: Weft is told what it sends, and leaves that alone.
+        // Rank 0 of an exscan receives nothing and need not say where: Weft is given what it sends, and leaves that
+        // alone.
         auto const gets = function == Function::scan || ranks.rank() > 0;
         if ((gets || send == MPI_IN_PLACE) && !is_buffer(recv)) return Outcome::invalid;
         auto const elements = static_cast<std::size_t>(count);

@@ -32,7 +32,7 @@ enum class Function {
 /// What became of a call: served by Weft, or passed on to MPI and why.
 enum class Outcome {
   served,
-  invalid,          ///< bad arguments: MPI has the say
+  invalid,          ///< bad arguments: MPI decides what happens
   nothing_to_move,  ///< MPI returns at once
   unknown_operation,
   mpi_is_faster,
@@ -42,7 +42,7 @@ enum class Outcome {
   several_hosts,
   too_many_communicators,
   being_freed,  ///< the program's callbacks call while MPI frees the communicator
-  not_started,  ///< a rank could not set Weft up; it said why
+  not_started,  ///< a rank could not set Weft up and has said why
   end
 };
 
@@ -56,7 +56,7 @@ class Statistics {
     counts_[static_cast<std::size_t>(function)][static_cast<std::size_t>(outcome)].fetch_add(1,
                                                                                              std::memory_order_relaxed);
   }
-  /// A line for each function that was called: "MPI_Bcast: 12 served; 3 passed on (nothing to move 3)".
+  /// One line for each function that was called: "MPI_Bcast: 12 served; 3 passed on (nothing to move 3)".
   [[nodiscard]] std::string report() const;
 
  private:

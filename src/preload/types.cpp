@@ -24,7 +24,7 @@ bool is_unsigned(MPI_Datatype type) {
   return false;
 }
 
-/// Whether MPI itself made the type: those of Fortran's kinds, too, are not to be freed.
+/// Whether MPI itself made the type. Those of Fortran's kinds count as well: they must not be freed.
 bool is_predefined(MPI_Datatype type) {
   std::array<int, 4> envelope{};
   PMPI_Type_get_envelope(type, &envelope[0], &envelope[1], &envelope[2], &envelope[3]);
@@ -113,7 +113,7 @@ TypeTable::Entry const* TypeTable::find(MPI_Datatype type) const noexcept {
   return entry == entries_.end() ? nullptr : &*entry;
 }
 
-/// MPI-3.1, 5.9.2.
+/// Which operations MPI allows on a type: MPI-3.1, 5.9.2.
 bool TypeTable::allows(Kind kind, ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::min:

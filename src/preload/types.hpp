@@ -14,9 +14,9 @@ namespace weft::preload {
 /// How elements of an MPI type lie in memory.
 struct Layout {
   MPI_Datatype type = MPI_DATATYPE_NULL;
-  std::size_t bytes = 0;      ///< of data in one element
+  std::size_t bytes = 0;      ///< bytes of data in one element
   std::ptrdiff_t extent = 0;  ///< from one element to the next
-  bool dense = false;         ///< elements are plain bytes, one after the other, from the buffer's address on
+  bool dense = false;         ///< elements are plain bytes without gaps, from the buffer's address on
 };
 
 struct KnownReduction {
@@ -29,15 +29,15 @@ class TypeTable {
  public:
   TypeTable();
 
-  /// The same reduction in Weft's terms; empty for operations and types it does not know, and for pairs that MPI
-  /// forbids.
+  /// The same reduction in Weft's terms; empty where Weft does not know the type or the operation, or MPI forbids the
+  /// pair.
   [[nodiscard]] std::optional<KnownReduction> reduction(MPI_Datatype type, MPI_Op op) const noexcept;
 
-  /// Empty when `type` cannot be used for communication. `scratch`: a communicator that returns errors.
+  /// The layout of a type; empty if it cannot be used for communication. `scratch`: a communicator that returns errors.
   [[nodiscard]] std::optional<Layout> layout(MPI_Datatype type, MPI_Comm scratch) const;
 
  private:
-  /// MPI's groups of types, by which it says what operations they take.
+  /// MPI's groups of types, by which it says which operations are allowed on a type.
   enum class Kind { integer, floating, complex, logical, byte, address, other };
   struct Entry {
     MPI_Datatype type;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-/// From here on memory comes from the kernel in huge pages; below, the allocator's reuse is worth more.
+/// From this size on memory comes from the kernel in huge pages; below it, reuse by the allocator is worth more.
 constexpr std::size_t kMapFrom = 2 * kHugePage;
 
 [[noreturn]] void throw_out_of_memory(std::size_t count, DataType dtype) {
@@ -29,7 +29,7 @@ std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
 }
 
-/// Small: from the heap. Null when there is none.
+/// Small memory, from the heap. Null when there is none.
 std::shared_ptr<void> allocate_from_heap(std::size_t bytes) {
   auto const size = round_up(bytes == 0 ? 1 : bytes, kAlignment);
   void* const memory = std::aligned_alloc(kAlignment, size);
@@ -38,7 +38,7 @@ std::shared_ptr<void> allocate_from_heap(std::size_t bytes) {
   return {memory, [](void* pointer) { std::free(pointer); }};
 }
 
-/// Large: zero pages from the kernel, starting on a huge-page boundary. Null when there are none.
+/// Large memory: zero pages from the kernel, starting on a huge-page boundary. Null when there are none.
 std::shared_ptr<void> allocate_pages(std::size_t bytes) {
   auto const size = round_up(bytes, kHugePage);
   auto const reserved = size + kHugePage;

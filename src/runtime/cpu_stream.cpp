@@ -59,8 +59,8 @@ void bind(std::thread& thread, StreamOptions const& options) {
 
 }  // namespace
 
-/// Tasks, and whoever runs them: one thread at a time, the worker or one that helps. Notifying costs nothing while the
-/// worker is not waiting: it lingers without.
+/// The tasks, which one thread at a time runs: the worker or a thread that helps. Notifying costs nothing while the
+/// worker lingers, because it then does not wait on the condition.
 class CpuStream::Queue {
  public:
   explicit Queue(std::chrono::nanoseconds linger) : linger_(linger) {}
@@ -89,7 +89,7 @@ class CpuStream::Queue {
     changed_.notify_one();
   }
 
-  /// True on the thread that is running a task.
+  /// Whether the calling thread is running a task.
   [[nodiscard]] bool runs_here() const noexcept { return runner_.load() == std::this_thread::get_id(); }
 
   void help_until(std::function<bool()> const& enough) noexcept {
@@ -98,14 +98,14 @@ class CpuStream::Queue {
       std::unique_lock lock(mutex_);
       ++helps_;
       ++helpers_;
-      ran_one_.wait(lock, [&] { return !is_running(); });  // the worker leaves the next one to us
+      ran_one_.wait(lock, [&] { return !is_running(); });  // then the worker leaves the next task to us
       while (!tasks_.empty() && !enough()) run_one(lock);
       --helpers_;
     }
     changed_.notify_one();
   }
 
-  /// The worker: returns once closed and empty.
+  /// The worker's loop: returns once the queue is closed and empty.
   void run() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -123,21 +123,21 @@ class CpuStream::Queue {
  private:
   [[nodiscard]] bool is_running() const noexcept { return runner_.load() != std::thread::id{}; }
 
-  /// noexcept: a task that throws has broken its contract, and ends the program where it is found rather than later.
+  /// noexcept, because a task that throws has broken its contract: the program ends where that is found, not later.
   void run_one(std::unique_lock<std::mutex>& lock) noexcept {
     auto task = std::move(tasks_.front());
     tasks_.pop_front();
     runner_ = std::this_thread::get_id();
     lock.unlock();
     task();
-    task = nullptr;  // what it captured is gone before synchronize() returns
+    task = nullptr;  // so that what it captured is gone before synchronize() returns
     lock.lock();
     runner_ = std::thread::id{};
     ++ran_;
     ran_one_.notify_all();
   }
 
-  /// Sleeps until nobody has helped for a while: as long as the program waits, it runs its tasks itself.
+  /// Sleeps until nobody has helped for a while: a program that keeps waiting runs its tasks itself.
   void linger(std::unique_lock<std::mutex>& lock) noexcept {
     if (linger_.count() == 0) return;
     std::uint64_t seen = 0;
@@ -151,14 +151,14 @@ class CpuStream::Queue {
 
   std::chrono::nanoseconds const linger_;
   std::mutex mutex_;
-  std::condition_variable changed_;  ///< a task has come, a helper has left, the queue is closed
+  std::condition_variable changed_;  ///< notified when a task has come, a helper has left, or the queue is closed
   std::condition_variable ran_one_;
   std::deque<std::function<void()>> tasks_;
-  std::atomic<std::thread::id> runner_{};  ///< of a task; none: std::thread::id{}. Changes under the mutex
+  std::atomic<std::thread::id> runner_{};  ///< runs a task now; std::thread::id{}: none does. Changes under the mutex
   std::uint64_t pushed_ = 0;
   std::uint64_t ran_ = 0;
   std::uint64_t helps_ = 0;
-  int helpers_ = 0;  ///< at it, or waiting for a task to end
+  int helpers_ = 0;  ///< helping, or waiting for a task to end
   bool closed_ = false;
 };
 
@@ -185,7 +185,7 @@ CpuStream::CpuStream(StreamOptions const& options) : queue_(std::make_shared<Que
 }
 
 CpuStream::~CpuStream() {
-  if (process_ != process_number()) {  // a forked child, which has no such thread
+  if (process_ != process_number()) {  // in a forked child, which has no such thread: leave both behind
     new auto(std::move(worker_));
     new auto(std::move(queue_));
     return;

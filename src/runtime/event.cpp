@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-/// A mark that a task of the stream completes: for every device whose tasks run on the host.
+/// A mark that a task of its stream completes; used by every device whose tasks run on the host.
 class HostMark final : public EventMark {
  public:
   [[nodiscard]] Work::State& state() noexcept { return state_; }

@@ -12,8 +12,19 @@ namespace weft {
 
 namespace {
 
-/// Of a step, above which a bound that leaves it out needs a word.
-constexpr double kIdleShare = 0.02;
+/// Share of a step: smaller differences are not mentioned.
+constexpr double kSmallShare = 0.02;
+
+/// The bound takes it as given when buckets were ready; often that is what can be changed.
+std::string describe_bound(OverlapReport const& report) {
+  double const small = kSmallShare * report.step_ms;
+  std::string text = report.idle_ms > small ? "idle time left out, no order" : "no order";
+  text += " ends the step sooner";
+  double const earlier = std::max(report.compute_ms, report.communication_ms);
+  if (report.bound_ms - earlier > small)
+    text += fmt::format("; with earlier or smaller buckets {:.3f} ms might do", earlier);
+  return text;
+}
 
 }  // namespace
 
@@ -51,10 +62,10 @@ std::string format_overlap_report(OverlapReport const& report, std::string const
   total("hidden", report.hidden_ms, fmt::format("{:.1f} % of communication", report.hidden_percent()));
   total("exposed", report.exposed_ms, "");
   total("idle", report.idle_ms, "neither: waiting for data, a lock, or a core");
-  total("hideable", report.hideable_ms, fmt::format("{:.1f} % of it was hidden", report.hidden_of_hideable_percent()));
-  total("bound", report.bound_ms,
-        report.idle_ms > kIdleShare * report.step_ms ? "idle time left out, no order ends the step sooner"
-                                                     : "no order ends the step sooner");
+  total("hideable", report.hideable_ms,
+        fmt::format("by computation after buckets were ready; {:.1f} % of it was hidden",
+                    report.hidden_of_hideable_percent()));
+  total("bound", report.bound_ms, describe_bound(report));
   return fmt::to_string(out);
 }
 

@@ -24,8 +24,8 @@ void futex_wait(std::atomic<std::uint32_t> const& word, std::uint32_t expected,
     until.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
     until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
   }
-  // WAIT_BITSET takes an absolute CLOCK_MONOTONIC time, the clock behind steady_clock. Every result (woken, value
-  // changed, interrupted, timed out) means the same to the caller: look again.
+  // WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, the clock behind steady_clock. All results (woken, value
+  // changed, interrupted, timed out) mean the same to the caller: look again.
   syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, deadline ? &until : nullptr, nullptr,
           FUTEX_BITSET_MATCH_ANY);
 }

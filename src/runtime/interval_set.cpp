@@ -43,7 +43,7 @@ IntervalSet subtract(IntervalSet const& a, IntervalSet const& b) {
   for (auto const& whole : a) {
     auto from = whole.start;
     while (hole != b.end() && hole->end <= from) ++hole;
-    // The last hole inside `whole` may reach into the next interval, so it is passed over only above.
+    // `hole` itself does not advance here, because the last hole in `whole` may reach into the next interval.
     for (auto next = hole; next != b.end() && next->start < whole.end; ++next) {
       if (from < next->start) result.push_back({from, next->start});
       from = next->end;

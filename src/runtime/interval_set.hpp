@@ -14,7 +14,7 @@ using IntervalSet = std::vector<Interval>;
 /// The union of `intervals`; empty and reversed ones (end <= start) contribute nothing.
 [[nodiscard]] IntervalSet unite(std::span<Interval const> intervals);
 [[nodiscard]] IntervalSet intersect(IntervalSet const& a, IntervalSet const& b);
-/// What of `a` is not in `b`.
+/// The parts of `a` that are not in `b`.
 [[nodiscard]] IntervalSet subtract(IntervalSet const& a, IntervalSet const& b);
 [[nodiscard]] std::chrono::nanoseconds length(IntervalSet const& set);
 

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kMemoryKinds> kNames{"parameters",    "gr
                                                             "communication", "activations", "other"};
 constexpr std::uint8_t kNoKind = kMemoryKinds;
 
-// What this thread's allocations are charged to, and as what: set by objects on its stack only.
+// The account and the kind that this thread's allocations are charged to; set by objects on its stack only.
 thread_local MemoryAccount const* t_account = nullptr;  // NOLINT(readability-identifier-naming)
 thread_local std::uint8_t t_kind = kNoKind;             // NOLINT(readability-identifier-naming)
 
@@ -80,7 +80,8 @@ class MemoryAccount::State {
     }
     return fmt::format("in use are {} ({})", with_unit(total_.live), used);
   }
-  /// Every rank has whole staging memory, and gathered units, however many ranks share the model.
+  /// Sharding more does not help against staging memory and gathered units: every rank has them whole, however many
+  /// ranks share the model.
   [[nodiscard]] char const* advice(MemoryKind kind) const {
     auto const moved = kinds_[static_cast<std::size_t>(MemoryKind::communication)].live;
     if (kind == MemoryKind::communication || moved > budget_ / 2) {
@@ -136,7 +137,8 @@ MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
 MemoryCharge::~MemoryCharge() {
   if (!state_) return;
   if (bytes_ > 0) state_->remove(kind_, static_cast<std::size_t>(bytes_));
-  // What was given back of other charges: they take it along when they go.
+  // A negative charge has taken off what other charges contain; added back, as these take off all of theirs when they
+  // go.
   if (bytes_ < 0) state_->add_back(kind_, static_cast<std::size_t>(-bytes_));
 }
 

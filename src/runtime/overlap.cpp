@@ -21,11 +21,11 @@ struct Release {
   nanoseconds duration;
 };
 
-/// One release per bucket, in ready order; time that several collectives share goes to the bucket that was ready first,
-/// the most favourable choice, which keeps what follows from it an upper bound.
+/// One release per bucket, in ready order. Time that several collectives share goes to the bucket that was ready first:
+/// that is the most favourable choice, and so keeps what follows from it an upper bound.
 std::vector<Release> releases_of(std::span<BucketTiming const> buckets) {
   std::vector<BucketTiming> sorted(buckets.begin(), buckets.end());
-  // A collective that was launched before its bucket was called ready was evidently possible then.
+  // A collective that was launched before its bucket was marked ready was evidently possible at its launch.
   for (auto& bucket : sorted) bucket.ready = std::min(bucket.ready, bucket.started);
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](BucketTiming const& a, BucketTiming const& b) { return a.ready < b.ready; });
@@ -47,7 +47,7 @@ IntervalSet usable_compute(IntervalSet const& compute, std::span<BucketTiming co
   return intersect(compute, {{first_ready, end}});
 }
 
-/// What a work-conserving, preemptive server that only runs inside `compute` gets done: no order hides more.
+/// What a work-conserving, preemptive server that runs only inside `compute` gets done: no order hides more than that.
 nanoseconds hideable(IntervalSet const& compute, std::span<Release const> releases) {
   nanoseconds hidden{};
   nanoseconds backlog{};

@@ -14,30 +14,30 @@
 
 namespace weft {
 
-/// A point in one stream's queue: what Event::record() leaves there. Thread-safe.
+/// A point in one stream's queue, left there by Event::record(). Thread-safe.
 class EventMark {
  public:
   virtual ~EventMark() = default;
   [[nodiscard]] virtual bool reached() const noexcept = 0;
   /// Blocks the calling thread until reached.
   virtual void synchronize() const = 0;
-  /// Work enqueued on `stream` from now on starts after this mark, which may be reached already; `self` keeps the mark
-  /// alive for as long as that takes.
+  /// Makes work enqueued on `stream` from now on start after this mark, which may be reached already. `self` keeps the
+  /// mark alive for as long as that takes.
   virtual void wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const = 0;
-  /// Time to a later mark, both reached. Only called with a mark of the same kind of device. @throws
-  /// Error{invalid_argument}
+  /// Time from this mark to a later one, both reached. Only called with a mark of the same kind of device.
+  /// @throws Error{invalid_argument}
   [[nodiscard]] virtual std::chrono::nanoseconds elapsed_until(EventMark const& later) const = 0;
 };
 
-/// Work that was promised to a stream and is not yet in its queue.
+/// Work that was promised to a stream but is not yet in its queue.
 class DeferredWork {
  public:
   virtual ~DeferredWork() = default;
-  /// Enqueues it. Any thread.
+  /// Enqueues it. Called by any thread.
   virtual void launch() noexcept = 0;
 };
 
-/// What a device implements to be a Stream.
+/// What a device implements so that it has Streams.
 class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
  public:
   virtual ~Impl() = default;
@@ -52,20 +52,22 @@ class Stream::Impl : public std::enable_shared_from_this<Stream::Impl> {
   /// override it.
   [[nodiscard]] virtual std::shared_ptr<EventMark> mark();
 
-  /// Copies `bytes` between two places that do not overlap, or sets each of them, in the stream's order; what is null
-  /// has no bytes. The defaults are tasks on the host.
+  /// Copies `bytes` between two places that do not overlap, or sets each byte, in the stream's order. A null place has
+  /// no bytes. The defaults are tasks on the host.
   virtual void copy(void* to, void const* from, std::size_t bytes);
   virtual void fill(void* at, std::uint8_t byte, std::size_t bytes);
   void zero(void* at, std::size_t bytes) { fill(at, 0, bytes); }
 
-  /// Zero-filled memory in the stream's order: for what is enqueued from now on. The default is host memory.
+  /// Zero-filled memory in the stream's order, for what is enqueued from now on. The default is host memory.
   [[nodiscard]] virtual Buffer allocate(std::size_t count, DataType dtype);
-  /// Gives back what allocate() of any stream of this device returned, once what was enqueued here so far is done.
+  /// Gives back memory that allocate() of any stream of this device returned, once what was enqueued here so far is
+  /// done.
   virtual void release(Buffer memory);
 
-  /// Has `work` launched before anything else comes to this stream.
+  /// Has `work` launched before anything else is enqueued on this stream.
   void defer(std::weak_ptr<DeferredWork> const& work);
-  /// Launches deferred work, but not `except`: whoever uses the stream calls it first, and so does its destructor.
+  /// Launches deferred work, except for `except`. Called first by everything that uses the stream, and by its
+  /// destructor.
   void launch_deferred(DeferredWork const* except = nullptr);
 
  private:

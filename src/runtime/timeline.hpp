@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// What a thread's time is and how it waits. A simulation puts its own in place of the machine's, for the thread that
-/// runs it: streams, Works, Events and whatever is made of them then live on a virtual clock, unchanged.
+/// A thread's clock, and how the thread waits. A simulation installs its own in place of the machine's, for the thread
+/// that runs it: streams, Works, Events and everything made of them then live on a virtual clock, unchanged.
 class Timeline {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -20,13 +20,13 @@ class Timeline {
   virtual ~Timeline() = default;
 
   [[nodiscard]] virtual TimePoint now() noexcept = 0;
-  /// Returns once somebody wakes `address`, or `until` has come; or for no reason, as a futex does.
+  /// Returns once wake(`address`) is called or `until` has come; or for no reason, as a futex does.
   virtual void wait(void const* address, TimePoint until) noexcept = 0;
   virtual void wake(void const* address) noexcept = 0;
-  /// As Stream::cpu().
+  /// Does what Stream::cpu() does.
   [[nodiscard]] virtual std::shared_ptr<Stream::Impl> make_stream(StreamOptions const& options) = 0;
 
-  /// The calling thread's; null: the machine's clock, and the kernel.
+  /// The calling thread's timeline; null stands for the machine's clock and the kernel.
   [[nodiscard]] static Timeline* current() noexcept { return installed; }
   /// While it lives, `timeline` is the calling thread's.
   class Scope {
@@ -49,7 +49,7 @@ class Timeline {
   return timeline == nullptr ? std::chrono::steady_clock::now() : timeline->now();
 }
 
-/// As std::atomic's, on the calling thread's timeline.
+/// wait() and notify_all() of std::atomic, on the calling thread's timeline.
 template <typename T>
 void wait_while(std::atomic<T> const& word, T seen, std::memory_order order = std::memory_order_seq_cst) noexcept {
   auto* const timeline = Timeline::current();

@@ -15,8 +15,8 @@ namespace weft {
 
 namespace {
 
-/// Every rank's bytes, in rank order. Two steps, because an all_gather moves equally much from every rank: sizes first,
-/// then the bytes padded to the largest.
+/// Every rank's bytes, in rank order. It takes two steps, because an all_gather moves equally much from every rank:
+/// first the sizes, then the bytes, padded to the largest.
 std::vector<std::vector<std::byte>> gather(Communicator& communicator, std::span<std::byte const> mine) {
   auto const ranks = static_cast<std::size_t>(communicator.size());
   std::uint64_t const size = mine.size();

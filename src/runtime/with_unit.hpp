@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// For people to read: "57 B", "128.0 KiB", "1.5 MiB".
+/// A size for people to read: "57 B", "128.0 KiB", "1.5 MiB".
 [[nodiscard]] std::string with_unit(std::size_t bytes);
 
 }  // namespace weft

@@ -11,7 +11,8 @@ void rethrow(std::exception_ptr const& error) {
   if (error) std::rethrow_exception(error);
 }
 
-/// An operation of an open group cannot be waited for.
+/// Launches an operation that is held back. @throws Error{invalid_argument} for one of an open group, which cannot be
+/// waited for.
 void launch(Work::State const& state) {
   if (state.demand()) return;
   throw Error(

@@ -23,9 +23,14 @@ void Work::State::complete(std::exception_ptr error) noexcept {
 
 bool Work::State::done_or_announce_waiter() const noexcept {
   auto seen = kPending;
-  // Fails with kDone, or with kPendingWithWaiters: then somebody has announced already.
-  if (word_.compare_exchange_strong(seen, kPendingWithWaiters, std::memory_order_acquire)) return false;
+  // Where the exchange fails, `seen` is kDone, or kPendingWithWaiters because another waiter has announced itself.
+  if (word_.compare_exchange_strong(seen, kPendingWithWaiters)) return false;
   return seen == kDone;
+}
+
+bool Work::State::may_not_sleep() const noexcept {
+  // The second load finds a device that was attached just before the announcement: attach() saw no waiter to wake.
+  return device_.load() != nullptr || done_or_announce_waiter() || device_.load() != nullptr;
 }
 
 bool Work::State::look() noexcept {
@@ -35,7 +40,8 @@ bool Work::State::look() noexcept {
   return done();
 }
 
-// Asks often while the answer is near; later sleeps in between, for whoever finds a failure wakes this up.
+// Asks the device without pause at first, as the answer may be near; later naps in between, from which complete() wakes
+// it.
 bool Work::State::wait_for_device(Clock::time_point deadline) noexcept {
   constexpr int kQuickLooks = 64;
   constexpr auto kNap = std::chrono::microseconds(50);
@@ -53,13 +59,16 @@ bool Work::State::wait_for_device(Clock::time_point deadline) noexcept {
 
 void Work::State::attach(std::shared_ptr<DeviceCompletion const> device) noexcept {
   device_owner_ = std::move(device);
-  device_.store(device_owner_.get(), std::memory_order_release);
-  if (word_.load(std::memory_order_acquire) == kPendingWithWaiters)
-    futex_wake_all(word_);  // they look there from now on
+  // Sequentially consistent, as are the loads and the exchange in may_not_sleep(): either this thread sees the waiter,
+  // or the waiter sees the device.
+  device_.store(device_owner_.get());
+  auto seen = kPendingWithWaiters;
+  // The word changes, so that a waiter that is about to sleep does not. Waiters ask the device from now on.
+  if (word_.compare_exchange_strong(seen, kPending)) futex_wake_all(word_);
 }
 
 void Work::State::wait() noexcept {
-  while (device() == nullptr && !done_or_announce_waiter()) futex_wait(word_, kPendingWithWaiters);
+  while (!may_not_sleep()) futex_wait(word_, kPendingWithWaiters);
   if (!done()) static_cast<void>(wait_for_device(Clock::time_point::max()));
 }
 
@@ -71,7 +80,7 @@ bool Work::State::wait_for(std::chrono::nanoseconds limit) noexcept {
     return true;
   }
   auto const deadline = now + limit;
-  while (device() == nullptr && !done_or_announce_waiter()) {
+  while (!may_not_sleep()) {
     if (weft::now() >= deadline) return false;
     futex_wait(word_, kPendingWithWaiters, deadline);
   }

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-/// Who lies where in a fixed stretch of memory: blocks that do not overlap, whose places depend on nothing but the
-/// calls made, so that ranks that make the same calls lay out alike. Not thread-safe.
+/// Places blocks in a fixed stretch of memory, without overlaps. Where a block goes depends on nothing but the calls
+/// made so far, so ranks that make the same calls get the same layout. Not thread-safe.
 class BlockMap {
  public:
   explicit BlockMap(std::size_t capacity = 0) : capacity_(capacity) {}
@@ -15,11 +15,12 @@ class BlockMap {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
 
-  /// Where a block of `bytes` was placed; nothing where no gap is large enough. Blocks go to the end that is free, to
-  /// either in turn where both or none are: of two at a time no gap is ever lost. The first of an empty map goes to
-  /// the lower end, so equal calls from there on have equal results.
+  /// The offset at which a block of `bytes` was placed; nothing where no gap is large enough. A block goes to whichever
+  /// end of the memory is free, and to the two ends in turn where both or neither are free: with two blocks at a time
+  /// no gap is ever lost. The first block of an empty map goes to the lower end, so equal calls from then on have equal
+  /// results.
   [[nodiscard]] std::optional<std::size_t> place(std::size_t bytes);
-  /// Takes back a block of place()'s.
+  /// Frees a block that place() returned.
   void release(std::size_t offset, std::size_t bytes);
 
  private:
@@ -33,7 +34,7 @@ class BlockMap {
 
   std::size_t capacity_;
   std::size_t used_ = 0;
-  std::vector<Block> blocks_;  ///< by offset; none is empty
+  std::vector<Block> blocks_;  ///< sorted by offset; none is empty
   bool from_above_ = false;
 };
 

@@ -11,8 +11,9 @@
 
 namespace weft {
 
-/// Where parameters and gradients are used, and so who waits for what brings them: the host, or a stream of a GPU, in
-/// whose order all of this is then; the host goes on. Copies are the same side.
+/// The side that uses parameters and gradients: the host, or one stream of a GPU. It is the side that waits for the
+/// work that brings them. On the host the calling thread waits; on a GPU the stream does, all uses are in its order,
+/// and the host goes on. Copies stand for the same side.
 class ComputeSide {
  public:
   /// The host, or the GPU of `stream`.
@@ -22,24 +23,24 @@ class ComputeSide {
   [[nodiscard]] Device device() const noexcept { return stream_ ? stream_->device() : Device{}; }
   [[nodiscard]] std::optional<Stream> const& stream() const noexcept { return stream_; }
 
-  /// What is used from now on comes after it. @throws what made it fail; of a GPU what is known by now of all calls on
-  /// `communicator`.
+  /// Makes later uses come after `work` or `event`. @throws what made `work` fail; on a GPU, what is known by now of
+  /// all calls on `communicator`.
   void wait_for(Work const& work, Communicator const& communicator) const;
   void wait_for(Event const& event) const;
-  /// What comes to `stream` from now on comes after all uses so far; on the host those are over.
+  /// Makes what is enqueued on `stream` from now on come after all uses so far; on the host those are over already.
   void lead(Stream const& stream) const;
-  /// What is used from now on comes after all that came to `stream` so far.
+  /// Makes later uses come after everything enqueued on `stream` so far.
   void follow(Stream const& stream) const;
 
   void zero(BufferView const& view) const;
-  /// With NaN, of floating-point types.
+  /// Overwrites floating-point memory with NaN.
   void overwrite(BufferView const& view) const;
 
  private:
   std::optional<Stream> stream_;
 };
 
-/// The failure that ends all calls on a GPU, where it is known by now. Asks nobody.
+/// Throws the failure that ends all calls on a GPU, where it is known by now. Asks nobody for it.
 void throw_if_failed(Communicator const& communicator);
 
 }  // namespace weft

@@ -101,7 +101,7 @@ void DataParallel::finish_and_update(Optimizer& optimizer, StepInputs const& inp
   if (!bucketer_.sync()) return bucketer_.finish();
   bucketer_.finish_launching();
   optimizer.begin_step(inputs);
-  // finish() may move gradients, but not before it is called.
+  // Gradients stay where they are until finish(), which may move them.
   for (Bucket const& bucket : bucketer_.plan().buckets) {
     for (BucketSlot const& slot : bucket.slots) {
       bucketer_.wait(slot.tensor);
@@ -122,14 +122,14 @@ void DataParallel::join(JoinOptions const& options, std::function<void()> const&
   while (bucketer_.shadow_step()) {
     if (shadowed) shadowed();
   }
-  std::size_t const active_steps = bucketer_.end_join();
-  if (!shadowed) level(active_steps);
+  std::size_t const own_steps = bucketer_.end_join();
+  if (!shadowed) level(own_steps);
 }
 
-// Of those with most steps the lowest rank gives; where all made as many, all are equal.
-void DataParallel::level(std::size_t active_steps) {
+// The lowest of the ranks that made the most steps sends its parameters. Where all made as many, all are equal.
+void DataParallel::level(std::size_t own_steps) {
   std::vector<std::uint64_t> steps(static_cast<std::size_t>(communicator_->size()));
-  std::uint64_t const mine = active_steps;
+  std::uint64_t const mine = own_steps;
   communicator_->all_gather(std::span<std::uint64_t const>(&mine, 1), std::span<std::uint64_t>(steps)).wait();
   auto const [least, most] = std::minmax_element(steps.begin(), steps.end());
   if (*least == *most) return;

@@ -10,21 +10,23 @@
 
 namespace weft {
 
-/// What a GradientJudge does, of shards on a GPU: looks at them behind their reductions, then has all ranks decide what
-/// the step multiplies them by, or that it is skipped. All of it is enqueued; the host hears nothing unless it asks.
+/// Does for shards on a GPU what GradientJudge does on the host: measures them behind their reductions, then has all
+/// ranks decide what the step multiplies gradients by, or that it is skipped. All of it is enqueued; the host learns
+/// the result only if it asks for norm().
 class DeviceJudge {
  public:
-  /// `scaler`, if the policy has one, is on `device`. @throws Error{invalid_argument} where it is not.
+  /// Checks that the policy's scaler, if it has one, is on `device`, where parameters are.
+  /// @throws Error{invalid_argument} where it is not.
   static void check(GradientPolicy const& policy, Device device);
-  /// Of `shards`, perhaps none, on a GPU, which outlive it. Blocks.
+  /// For `shards` on a GPU, perhaps none; their memory must outlive this. Blocks.
   DeviceJudge(GradientPolicy const& policy, std::vector<BufferView> const& shards, Device device);
 
-  /// Enqueues a pass over shards [first, first + count), which counts instead of the last one over them.
+  /// Enqueues a pass over shards [first, first + count). Its result replaces that of the last pass over them.
   void look_at(std::size_t first, std::size_t count, Stream const& stream);
-  /// Collective: by everything that was looked at, on all ranks. The result is for what comes behind `stream`, and its
-  /// pointers are good until the next call.
+  /// Collective: decides from everything that all ranks have looked at. The result is for what comes behind on
+  /// `stream`, and its pointers are valid until the next call.
   [[nodiscard]] StepInputs decide(Communicator& communicator, StepInputs const& inputs, Stream const& stream);
-  /// What decide() found, unscaled. Waits for the GPU.
+  /// The norm that decide() found, of unscaled gradients. Waits for the GPU.
   [[nodiscard]] GradientNorm norm() const { return norm_->read(); }
 
  private:

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// The values of f32, bf16 and f16 memory as f32, wherever it is. Of a GPU's memory in the order of `stream`, which they
-// wait for; on the host there is none.
+// Read f32, bf16 or f16 memory as f32, and write it, wherever it is. A GPU's memory is accessed in the order of
+// `stream`, which both wait for; for host memory there is no stream.
 
 [[nodiscard]] std::vector<float> read_values(BufferView const& from, std::optional<Stream> const& stream);
 /// Rounds to nearest even.

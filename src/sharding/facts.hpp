@@ -13,26 +13,26 @@
 
 namespace weft {
 
-/// Names of what ranks must agree on, and this rank's values.
+/// Pairs of a name and a value: what ranks must agree on, and what this rank has.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-/// Everything that `options` say, as text.
+/// All of `options` as text.
 [[nodiscard]] std::string describe(OptimizerOptions const& options);
 
-/// Of GradientPolicy::max_value.
+/// GradientPolicy::max_value as text.
 [[nodiscard]] std::string describe(std::optional<float> const& limit);
 
-// As in code.
+// The enumerators' names as in code.
 [[nodiscard]] char const* name_of(NormType type) noexcept;
 [[nodiscard]] char const* name_of(StateType type) noexcept;
 [[nodiscard]] char const* name_of(UnusedGradients unused) noexcept;
 
-/// Collective. Every rank passes as many facts, of the same names. On every rank, the first fact that differs from rank
-/// 0's: "rank 1 differs from rank 0: NAME (rank 0: VALUE, rank 1: VALUE)"; none where all agree. `numbers`: what the
-/// text calls each rank of the communicator; none: as the communicator does.
+/// Collective. Every rank passes as many facts, with the same names. Returns on every rank the first fact in which a
+/// rank differs from rank 0, as "rank 1 differs from rank 0: NAME (rank 0: VALUE, rank 1: VALUE)"; nothing where all
+/// agree. `numbers`: what the text calls each rank of the communicator; if empty, as the communicator does.
 [[nodiscard]] std::optional<std::string> first_difference(Communicator& communicator, Facts const& facts,
                                                           std::vector<int> const& numbers = {});
-/// The same of what an optimizer is built from. @throws Error{mismatch} where ranks differ; `who` begins the message.
+/// The same for what an optimizer is built from. @throws Error{mismatch} where ranks differ; `who` begins the message.
 void compare(Communicator& communicator, Facts const& facts, char const* who);
 
 }  // namespace weft

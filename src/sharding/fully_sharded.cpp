@@ -31,7 +31,7 @@ void check_cap(std::vector<ShardedUnit> const& units, FullyShardedOptions const&
   check_cap(UnitLayout(units, options, static_cast<std::size_t>(ranks)), options.gather_cap);
 }
 
-// All that can be refused comes before memory is taken.
+// Refuses all that can be refused before memory is taken.
 ShardGroups agreed_groups(Communicator& world, std::vector<ShardedUnit> const& units,
                           FullyShardedOptions const& options) {
   check_units(world.rank(), units, options);
@@ -46,7 +46,7 @@ ComputeSide side_of(ShardGroups const& groups, std::vector<ShardedUnit> const& u
   return ComputeSide(options.compute ? *options.compute : DeviceAccess::backend(groups.gathers)->default_stream());
 }
 
-// One of its own, where the caller has none.
+// A stream of its own, where the caller gives none.
 Stream stream_for(Communicator const& communicator, std::optional<Stream> const& given, ComputeSide const& side,
                   char const* name) {
   if (given) return *given;
@@ -114,10 +114,10 @@ FullySharded::Impl::Impl(Communicator& world, std::vector<ShardedUnit> const& un
 
 FullySharded::Impl::~Impl() {
   bool const arrived = gatherer_.drain(!has_failed());
-  reducer_.drain(!has_failed() && arrived);  // one cause, one line
+  reducer_.drain(!has_failed() && arrived);  // one cause is logged once
   if (!compute_) return;
   try {
-    compute_->synchronize();  // memory that goes now is used there
+    compute_->synchronize();  // it may still use memory that is freed now
   } catch (Error const& error) {
     log(LogLevel::warn, fmt::format("fully sharded: its last step: {}", error.what()));
   }

@@ -45,7 +45,6 @@ void check_parameter(int rank, ShardedUnit const& unit, std::size_t index, Buffe
 }
 
 void check_for_device(int rank, FullyShardedOptions const& options, Device device) {
-  DeviceJudge::check(options.gradients, device);
   if (options.compute && options.compute->device() != device) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {}: fully sharded: options.compute is on {}, parameters are on {}", rank,
@@ -53,7 +52,7 @@ void check_for_device(int rank, FullyShardedOptions const& options, Device devic
   }
 }
 
-// Errors call units by their names.
+// Errors name units, so each needs a name of its own.
 void check_names(int rank, std::vector<ShardedUnit> const& units) {
   std::unordered_map<std::string, std::size_t> seen;
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
@@ -151,6 +150,7 @@ void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOp
         check_parameter(rank, unit, index++, parameter, needs_memory, device);
     }
   }
+  DeviceJudge::check(options.gradients, device);
   if (device.type != DeviceType::cpu) check_for_device(rank, options, device);
   if (needs_memory) check_apart(rank, units);
 }
@@ -162,7 +162,7 @@ void check_agreement(Communicator& communicator, std::vector<ShardedUnit> const&
   facts.emplace_back("the number of units", std::to_string(units.size()));
   compare(communicator, facts, kWho);
 
-  // A list is compared once all know that it is as long on every rank.
+  // A list's entries are compared once all know that it has the same length on every rank.
   facts.clear();
   for (ShardedUnit const& unit : units) {
     facts.emplace_back(fmt::format("unit {}", facts.size()), fmt::format("'{}', {} parameters in {} groups", unit.name,

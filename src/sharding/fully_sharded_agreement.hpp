@@ -6,15 +6,16 @@
 
 namespace weft {
 
-/// Where the first parameter is.
+/// The device of the first parameter; the host where there are none.
 [[nodiscard]] Device device_of(std::vector<ShardedUnit> const& units);
 
-/// Local: what every rank can refuse by itself, naming rank, unit and parameter.
+/// Local: refuses what a rank can find wrong without asking the others. Errors name rank, unit and parameter.
 /// @throws Error{unsupported|invalid_argument}
 void check_units(int rank, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
 
-/// Collective: every rank passes units of the same names, shapes and options, and the same FullyShardedOptions.
-/// @throws Error{mismatch} on every rank naming the first that differs from rank 0 and in what.
+/// Collective: checks that every rank passes units of the same names, shapes and options, and the same
+/// FullyShardedOptions. @throws Error{mismatch} on every rank, naming the first rank that differs from rank 0 and in
+/// what.
 void check_agreement(Communicator& communicator, std::vector<ShardedUnit> const& units,
                      FullyShardedOptions const& options);
 

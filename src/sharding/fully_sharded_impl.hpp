@@ -18,7 +18,8 @@
 
 namespace weft {
 
-/// Whose turn it is, and what follows from it: gathers, reductions and updates. Not thread-safe.
+/// Keeps track of which units have their turn, between before() and after(), and starts what follows from that:
+/// gathers, reductions and updates. Not thread-safe.
 class FullySharded::Impl final : public ShardedOptimizer::Core {
  public:
   Impl(Communicator& world, std::vector<ShardedUnit> const& units, FullyShardedOptions const& options);
@@ -89,13 +90,14 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   void wait_for_gradient(ShardPiece const& piece) override { reducer_.wait_for(layout_.place(piece.tensor).unit); }
   [[nodiscard]] bool has_gradient(ShardPiece const& piece) const override;
   [[nodiscard]] Owners owners() override { return {groups_.gathers, layout_.plan()}; }
-  void finish_step() override {}  // step() has
+  void finish_step() override {}  // step() has done it
   void settle(char const* call) override;
-  [[nodiscard]] BufferView unfixed(std::size_t /*index*/) const override { return {}; }  // from the start they are
+  [[nodiscard]] BufferView unfixed(std::size_t /*index*/) const override { return {}; }  // fixed from the start
   void set_whole(std::size_t /*index*/, std::span<float const> /*values*/) override { share_parameters(); }
 
   void check_unit(std::size_t unit, char const* call) const;
   void check_idle(char const* call) const;
+  void check_backward(char const* call) const;
   [[noreturn]] void refuse(char const* call, std::size_t unit, char const* why) const;
   [[nodiscard]] std::exception_ptr final_failure(std::exception_ptr caught) override;
 
@@ -103,9 +105,9 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   UnitLayout layout_;
   ComputeSide side_;
   GradientPresence presence_;
-  std::vector<std::uint8_t> written_;  ///< by parameter: has a gradient here, in this step
-  std::vector<std::uint8_t> unused_;   ///< by parameter: has none in the backward under way
-  std::vector<NormParts> judged_;      ///< by piece; zeros of what was not sent in this step
+  std::vector<std::uint8_t> written_;  ///< by parameter: has a gradient on this rank in this step
+  std::vector<std::uint8_t> unused_;   ///< by parameter: marked as without a gradient in the backward under way
+  std::vector<NormParts> judged_;      ///< by piece; zeros for what was not sent in this step
   GradScaler* scaler_;
   GatherSettings gather_settings_;
   UnitGatherer gatherer_;
@@ -116,7 +118,7 @@ class FullySharded::Impl final : public ShardedOptimizer::Core {
   bool sync_ = true;
   bool any_backward_ = false;  ///< since the last step
   float judged_scale_ = 1;     ///< the inverse scale that judged_ was measured with
-  bool reduced_ = false;       ///< reduce() came, step() did not
+  bool reduced_ = false;       ///< reduce() has been called, step() not yet
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The end of a step.
+// FullySharded::Impl: the end of a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@ void FullySharded::Impl::reduce() {
   check_usable();
   if (reduced_ || !sync_) return;
   check_idle("reduce");
+  check_backward("reduce");
   guarded([this] {
     launch_reductions(0);
     wait_for_reductions();
@@ -22,7 +23,7 @@ void FullySharded::Impl::reduce() {
   reduced_ = true;
 }
 
-// What is left of them, and whatever ends the exchanges of a step.
+// Starts the reductions that are left, and the exchanges that end a step.
 void FullySharded::Impl::launch_reductions(std::uint32_t settings_tag) {
   reducer_.send_held();
   presence_.begin(written_);
@@ -52,16 +53,14 @@ void FullySharded::Impl::step(StepInputs const& inputs) {
   check_usable();
   check_idle("step");
   if (!sync_) return;
-  if (!any_backward_) {
-    throw Error(ErrorCode::invalid_argument, "FullySharded::step: no unit had a backward since the last step");
-  }
+  check_backward("step");
   bool const judges = judge_.is_wanted();
   judge_.check(inputs);
   check_inputs(inputs);
   guarded([&] {
     if (!compute_) settings_.take(shards_, scaler_, inputs);
     if (reduced_) {
-      if (!compute_) announce_close(settings_.tag());  // of reduce() the settings were not final
+      if (!compute_) announce_close(settings_.tag());  // when reduce() announced it they were not final
     } else {
       launch_reductions(settings_.tag());
     }
@@ -96,7 +95,7 @@ void FullySharded::Impl::end_step() {
   if (missing) throw BrokenPromise("FullySharded::step", *missing);
 }
 
-// Of the shard as it is: another pass before the step may add to it.
+// Measures the shard as it is now: another pass before the step may add to it.
 void FullySharded::Impl::judge_flat(std::size_t flat) {
   for (ShardPiece const& piece : shards_.by_bucket()[flat]) {
     judged_[static_cast<std::size_t>(&piece - shards_.pieces().data())] =
@@ -116,7 +115,8 @@ void FullySharded::Impl::look_at_flat(std::size_t flat, Stream const& stream) {
   device_judge_->look_at(static_cast<std::size_t>(pieces.data() - shards_.pieces().data()), pieces.size(), stream);
 }
 
-// Shards were looked at as they arrived; now those that may have changed since, and those that nothing arrived in.
+// Shards were looked at as they arrived. What remains are those that may have changed since, and those in which nothing
+// arrived.
 StepInputs FullySharded::Impl::judged_on_device(StepInputs const& inputs) {
   for (std::size_t unit = 0; unit < layout_.unit_count(); ++unit) {
     if (!reduced_ && reducer_.is_sent(unit)) continue;
@@ -124,7 +124,7 @@ StepInputs FullySharded::Impl::judged_on_device(StepInputs const& inputs) {
       look_at_flat(flat, *compute_);
     }
   }
-  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but not what one rank was told
+  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but one alone may have set found_inf
     BufferView const found = scaler_->found_inf_view();
     static_cast<void>(groups_.replicated->all_reduce(found, found, ReduceOp::max, {compute_, {}}));
   }
@@ -132,7 +132,7 @@ StepInputs FullySharded::Impl::judged_on_device(StepInputs const& inputs) {
   return device_judge_->decide(groups_.gathers, judge_.without_judging(inputs), *compute_);
 }
 
-// Shards were judged as they arrived, but for those that may have changed since.
+// Shards were judged as they arrived; they are judged again where they, or the scale, may have changed since.
 StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
   wait_for_reductions();
   if (compute_) return judged_on_device(inputs);
@@ -144,7 +144,7 @@ StepInputs FullySharded::Impl::judged(StepInputs const& inputs) {
   judge_.begin();
   for (NormParts const& piece : judged_) judge_.add(piece);
   std::fill(judged_.begin(), judged_.end(), NormParts{});
-  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but not what one rank was told
+  if (scaler_ != nullptr && groups_.replicated) {  // replicas have equal shards, but one alone may have set found_inf
     std::span<float> const found(&scaler_->found_inf(), 1);
     groups_.replicated->all_reduce(found, found, ReduceOp::max).wait();
   }
@@ -165,8 +165,9 @@ void FullySharded::Impl::update_unit(std::size_t unit) {
   gatherer_.launch_first(updated_);
 }
 
-// Of what has arrived first what the next forward needs first: so its gather travels while the others are updated. A
-// GPU's host cannot tell, and enqueues in the order of arrival. Those that had no gradients come last.
+// Of the units that have arrived, updates the one first that the next forward needs first, so that its gather travels
+// while others are updated. The host of a GPU cannot tell what has arrived and takes units in the order in which they
+// were sent. Units without gradients come last.
 void FullySharded::Impl::update_as_they_arrive() {
   auto const is_due = [this](std::size_t unit) { return reducer_.is_sent(unit) && updated_[unit] == 0; };
   for (std::size_t const oldest : reducer_.sent()) {
@@ -183,7 +184,7 @@ void FullySharded::Impl::update_as_they_arrive() {
   }
 }
 
-// Every gradient is here, so updates can take the order in which the next forward needs parameters.
+// Every gradient has arrived, so updates can take the order in which the next forward needs parameters.
 void FullySharded::Impl::update_in_order() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) update_unit(unit);
 }

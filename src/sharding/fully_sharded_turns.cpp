@@ -1,4 +1,4 @@
-// The turns of units.
+// FullySharded::Impl: the turns of units.
 #include <fmt/format.h>
 
 #include <string>
@@ -17,9 +17,9 @@ char const* name_of_call(bool before, Phase phase) {
 
 }  // namespace
 
-// The caller's mistakes are found before anything is sent. Ranks that made other calls may wait, on any of the
-// communicators, for one that this rank will not make. Nobody else aborts them, so who is aborted has made other calls
-// too.
+// The caller's mistakes are found before anything is sent, so they end nothing. Ranks that made other calls may be
+// waiting, on any of the communicators, for a call that this rank will not make; so all of them are aborted. Nothing
+// else aborts them: a rank whose call is aborted has made other calls too.
 std::exception_ptr FullySharded::Impl::final_failure(std::exception_ptr caught) {
   try {
     std::rethrow_exception(caught);
@@ -51,6 +51,12 @@ void FullySharded::Impl::check_idle(char const* call) const {
   }
 }
 
+void FullySharded::Impl::check_backward(char const* call) const {
+  if (any_backward_) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("FullySharded::{}: no unit had a backward since the last step", call));
+}
+
 void FullySharded::Impl::before(Use const& use) {
   check_usable();
   char const* const call = name_of_call(true, use.phase);
@@ -68,7 +74,7 @@ void FullySharded::Impl::before(Use const& use) {
   unit.turn = backward ? Turn::backward : Turn::forward;
 }
 
-// Before the wait, for this one may block too.
+// Comes before the wait for the gather, because it may block too.
 void FullySharded::Impl::begin_gradients(Use const& use) {
   try {
     reducer_.begin(use.unit, !sync_);
@@ -130,7 +136,7 @@ bool FullySharded::Impl::has_gradient(std::size_t index) const {
   return presence_.has_gradient(index);
 }
 
-// Before anything is sent, so that the caller may correct what is refused.
+// Refuses before anything is sent, so that the caller may correct what is refused.
 void FullySharded::Impl::note_gradients(std::size_t unit) {
   for (std::size_t i = layout_.first_parameter(unit); i < layout_.last_parameter(unit); ++i) {
     if (unused_[i] != 0 || !presence_.never_here(i)) continue;
@@ -144,7 +150,7 @@ void FullySharded::Impl::note_gradients(std::size_t unit) {
     if (unused_[i] == 0) written_[i] = 1;
     unused_[i] = 0;
   }
-  // Shards are judged on the stream's thread, by the scale of the pass they come from.
+  // Shards are judged on the stream's thread, with the scale of the pass that they come from.
   if (!any_backward_ && !compute_) judged_scale_ = judge_.inv_scale();
   any_backward_ = true;
 }
@@ -156,7 +162,7 @@ void FullySharded::Impl::wait_gathers() {
 
 bool FullySharded::Impl::set_sync(bool sync) {
   bool const was = sync_;
-  if (!sync) {
+  if (was && !sync) {  // not where a nested no_sync() ends, perhaps while an error is thrown
     check_usable();
     check_idle("no_sync");
     guarded([this] { reducer_.make_holdable(); });

@@ -1,4 +1,4 @@
-// What checkpoints take out of a FullySharded and put back, and its first values.
+// FullySharded::Impl: its first values, and what checkpoints read and write.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 19U;  ///< elements
 
-// Elements from `first` on into those from `mine_first` on, as far as both have them.
+// Copies values into `mine` as far as the two overlap: `values` begins at element `first`, `mine` at `mine_first`.
 void take_overlap(std::span<float> mine, std::size_t mine_first, std::size_t first, BufferView const& values) {
   std::size_t const begin = std::max(first, mine_first);
   std::size_t const end = std::min(first + values.count, mine_first + mine.size());
@@ -43,8 +43,8 @@ void FullySharded::Impl::take_values(Communicator& world, std::vector<ShardedUni
   }
 }
 
-// Rank 0's values reach everybody by way of a small buffer; each rank takes what it owns. Masters take the values as
-// they were given, before they are rounded to what is gathered.
+// Rank 0's values reach every rank through a small buffer, and each rank keeps what it owns. Masters take the values as
+// they were given, before they are rounded to the type that is gathered.
 void FullySharded::Impl::take_parameter(Communicator& world, std::size_t index, BufferView const& values,
                                         Buffer const& chunk) {
   ShardRange const mine = shards_.shard(index);
@@ -87,7 +87,8 @@ BufferView FullySharded::Impl::gradient_shard(std::size_t index) const {
   return piece_of({index, flat, mine.first, mine.count}, reducer_.shard(flat));
 }
 
-// What is gathered keeps the old values until share_parameters(): whether it is must not differ between ranks.
+// Gathered units keep their old values until share_parameters(): whether a unit is gathered must not differ between
+// ranks.
 void FullySharded::Impl::settle(char const* call) {
   check_idle(call);
   guarded([this] { gatherer_.wait_for_all(); });

@@ -18,7 +18,8 @@ void GatherPlanner::release(std::size_t unit) {
   actions_.push_back({GatherAction::Kind::release, unit, states_[unit].offset, Phase::forward});
 }
 
-// Others make room, those that are needed last first, but none that is needed before `keep_before` more uses.
+// Finds room for a unit by releasing others, those needed last first, but none that is needed before `keep_before` more
+// uses.
 bool GatherPlanner::try_place(Use const& use, std::size_t keep_before) {
   std::size_t const unit = use.unit;
   for (;;) {
@@ -65,11 +66,11 @@ void GatherPlanner::begin(Use const& use) {
   prefetch();
 }
 
-// Which use from now on is the last to be gathered ahead for. Between turns the room of the unit in use is free for one
+// For how many of the expected uses units are gathered ahead. Between turns the room of the unit in use is free for one
 // more.
 std::size_t GatherPlanner::uses_ahead() const noexcept {
   bool const idle = std::none_of(states_.begin(), states_.end(), [](State const& state) { return state.in_use; });
-  std::size_t const most = policy_.prefetch + (idle && policy_.prefetch > 0 ? 1 : 0);
+  std::size_t const most = std::min(policy_.prefetch, units_.size()) + (idle && policy_.prefetch > 0 ? 1 : 0);
   auto const upcoming = order_.upcoming();
   std::size_t units = 0;
   std::size_t at = 0;
@@ -142,13 +143,13 @@ std::size_t capacity_for(std::vector<PlannedUnit> const& units, GatherPolicy con
   std::size_t total = 0;
   for (PlannedUnit const& unit : units) total += unit.bytes;
   std::size_t const window = std::min(policy.prefetch, units.size()) + 1;
-  std::size_t least = 0;  // neighbours that are gathered together
+  std::size_t least = 0;  // the most that neighbours gathered together take
   for (std::size_t first = 0; first < units.size(); ++first) {
     std::size_t bytes = 0;
     for (std::size_t u = first; u < std::min(first + window, units.size()); ++u) bytes += units[u].bytes;
     least = std::max(least, bytes);
   }
-  // Gaps of unequal units may take more.
+  // Units of unequal sizes leave gaps, which may take more.
   constexpr std::size_t kLine = 64;
   std::size_t const more = (least / 16 + kLine) / kLine * kLine;
   for (std::size_t capacity = least; capacity < total; capacity += more) {

@@ -12,7 +12,7 @@ namespace weft {
 
 struct PlannedUnit {
   std::string name;
-  std::size_t bytes = 0;  ///< gathered
+  std::size_t bytes = 0;  ///< its size once gathered
 };
 
 struct GatherPolicy {
@@ -21,32 +21,32 @@ struct GatherPolicy {
   bool reshard_after_forward = true;
 };
 
-/// One thing to do, in order.
+/// One thing to do. Actions are carried out in the order in which they were decided.
 struct GatherAction {
   enum class Kind { gather, release } kind;
   std::size_t unit;
   std::size_t offset;  ///< bytes into the pool: where it goes, or where it was
-  Phase phase;         ///< a gather: what it is meant for
+  Phase phase;         ///< of a gather: the pass it is meant for
 
   friend bool operator==(GatherAction const&, GatherAction const&) = default;
 };
 
-/// Decides which units are gathered when, and to where in the pool; itself it moves nothing. Depends on nothing but the
-/// calls made, so ranks that make the same calls decide alike. Not thread-safe.
+/// Decides when each unit is gathered and where in the pool it goes; moves nothing itself. Its decisions depend on
+/// nothing but the calls made, so ranks that make the same calls decide alike. Not thread-safe.
 class GatherPlanner {
  public:
   GatherPlanner(std::vector<PlannedUnit> units, GatherPolicy const& policy);
 
-  /// A unit's turn begins: it is gathered, and `prefetch` of those expected next. Between turns it is one more of them.
-  /// @throws Error{invalid_argument} where units in use leave it no room.
+  /// A unit's turn begins: it is gathered, and so are the `prefetch` units expected next. Between turns one more is
+  /// gathered. @throws Error{invalid_argument} where units in use leave no room for it.
   void begin(Use const& use);
-  /// Its turn ends.
+  /// Its turn ends: it is released unless the policy keeps it or it is needed again soon.
   void end(Use const& use);
-  /// All are given up, for their values change. None may be in use.
+  /// Releases all units, because their values change. None may be in use.
   void release_all();
-  /// Goes on by another policy, between turns: all are given up first, and those needed next gathered again.
+  /// Continues with another policy, between turns: releases all units, then gathers those needed next again.
   void use(GatherPolicy const& policy);
-  /// The step is over, the next one's first units are gathered.
+  /// The step is over: releases all units and gathers the next step's first ones.
   void end_step();
 
   /// What the calls since the last clear() decided.
@@ -57,7 +57,7 @@ class GatherPlanner {
   [[nodiscard]] std::size_t offset(std::size_t unit) const noexcept { return states_[unit].offset; }
   [[nodiscard]] std::size_t live_bytes() const noexcept { return map_.used(); }
   [[nodiscard]] std::size_t peak_bytes() const noexcept { return peak_; }
-  /// Whether a prefetch ever had to wait, or another unit to leave, for want of room.
+  /// Whether a prefetch ever lacked room, so that it had to wait or another unit had to leave.
   [[nodiscard]] bool was_short() const noexcept { return was_short_; }
 
  private:
@@ -84,7 +84,7 @@ class GatherPlanner {
   bool was_short_ = false;
 };
 
-/// Bytes that `prefetch` ahead never wants for in the declared order. Pure.
+/// The pool size in bytes with which prefetching never lacks room when units are used in the declared order. Pure.
 [[nodiscard]] std::size_t capacity_for(std::vector<PlannedUnit> const& units, GatherPolicy const& policy);
 
 }  // namespace weft

@@ -19,7 +19,7 @@ float value_or(float const* pointer, float otherwise) noexcept {
 GradientJudge::GradientJudge(GradientPolicy const& policy) : policy_(policy) {
   if (policy.max_norm) static_cast<void>(clip_factor(0, *policy.max_norm));
   if (!policy.max_value) return;
-  clip_grad_value({}, *policy.max_value);  // refuses what is no limit
+  clip_grad_value({}, *policy.max_value);  // throws for what is no limit
   if (policy.max_norm) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("clipping: both max_norm ({}) and max_value ({}) are set; choose one", *policy.max_norm,
@@ -50,7 +50,8 @@ StepInputs GradientJudge::without_judging(StepInputs inputs) const noexcept {
 }
 
 NormParts GradientJudge::measure(BufferView shard, float inv_scale) const {
-  // Scaled gradients' squares leave f32 far earlier than the gradients themselves, and then need a second pass.
+  // The squares of scaled gradients leave the range of f32 far earlier than those of the gradients themselves, and then
+  // need a second pass.
   return parts_of(shard, policy_.norm_type, inv_scale);
 }
 

@@ -44,9 +44,9 @@ void HeldTurns::end_step(UnitLayout const& layout) {
   units_.clear();
 }
 
-// All ranks of the communicator have seen the same digests.
+// All ranks of the communicator have seen the same digests, so all of them come here.
 void HeldTurns::name_difference(Communicator& communicator, UnitLayout const& layout) const {
-  std::uint64_t turns = units_.size() + 1;  // no list is longer than what ends it
+  std::uint64_t turns = units_.size() + 1;  // and one for the end of each list
   communicator.all_reduce(std::span(&turns, 1), std::span(&turns, 1), ReduceOp::max).wait();
   std::vector<std::uint64_t> mine = units_;
   mine.resize(turns, kNoMore);

@@ -9,14 +9,17 @@
 
 namespace weft {
 
-/// Which units had a backward that sent nothing, under no_sync(): no call's tag tells other ranks, so they are asked
-/// when the step ends. In a step: note(), compare(), end_step(). Not thread-safe.
+/// Records which units had a backward under no_sync(). Such a backward sends nothing, so no call's tag tells other
+/// ranks about it; instead ranks compare their records when the step ends. In a step: note(), compare(), end_step().
+/// Not thread-safe.
 class HeldTurns {
  public:
   void note(std::size_t unit) { units_.push_back(unit); }
-  /// Collective, asynchronous: with the ranks of `communicator`, which outlives this, as does what runs on the stream.
+  /// Collective, asynchronous: compares with the ranks of `communicator`, which must outlive this. This must outlive
+  /// what it enqueues on `stream`.
   void compare(Communicator& communicator, Stream const& stream);
-  /// @throws Error{mismatch} on every rank where they differ, naming the first two units that do.
+  /// Waits for the comparisons. @throws Error{mismatch} on every rank where records differ, naming the first two units
+  /// that do.
   void end_step(UnitLayout const& layout);
 
  private:

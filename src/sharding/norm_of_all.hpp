@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// Collective: what all ranks' parts combine to, the same on each.
+/// Collective: combines all ranks' parts. Every rank gets the same result.
 [[nodiscard]] NormParts parts_of_all(Communicator& communicator, NormParts const& mine, NormType type,
                                      CollectiveOptions const& options = {});
 

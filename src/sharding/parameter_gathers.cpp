@@ -69,7 +69,7 @@ void ParameterGathers::wait_for_all() {
   device_timings_.clear();
   for (Launched const& one : launched_) {
     if (one.timing) device_timings_.push_back({one.bytes, *one.timing});
-    if (compute_) {  // to ask a GPU is to wait for it; and what is recorded next may not wait for what was not
+    if (compute_) {  // asking a GPU means waiting for it; and a graph may not wait for what it did not record
       works_[one.bucket] = Work();
       continue;
     }
@@ -88,7 +88,7 @@ void ParameterGathers::drain(bool log_failures) const {
         log(LogLevel::warn, fmt::format("zero optimizer: its last parameters did not arrive: {}",
                                         StepSettings::name_tags(error.what())));
       }
-      log_failures = false;  // one cause, one line
+      log_failures = false;  // one cause is logged once
     }
   }
 }

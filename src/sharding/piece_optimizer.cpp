@@ -64,12 +64,12 @@ void PieceOptimizer::fix(std::span<BufferView const> pieces) {
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
     groups[group_of_[pieces_[p].tensor]].parameters.push_back(pieces[p]);
   }
-  // The Optimizer counts over all groups, in each of which pieces keep their order.
+  // The Optimizer numbers its parameters over all groups; within a group pieces keep their order.
   std::vector<std::size_t> next(groups.size(), 0);
   for (std::size_t g = 1; g < groups.size(); ++g) next[g] = next[g - 1] + groups[g - 1].parameters.size();
   optimized_as_.assign(group_of_.size(), kNone);
   for (ShardPiece const& piece : pieces_) optimized_as_[piece.tensor] = next[group_of_[piece.tensor]]++;
-  // Nothing of all is on a GPU too, and reads its inputs there.
+  // A rank that owns nothing needs an Optimizer on the GPU too, which reads its inputs there.
   if (compute_ && pieces_.empty() && !groups.empty()) {
     groups.front().parameters.push_back({nullptr, 0, DataType::f32, compute_->device()});
   }

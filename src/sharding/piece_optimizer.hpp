@@ -14,24 +14,24 @@
 
 namespace weft {
 
-/// Which part of each parameter this rank owns, and, once shards are fixed, the Optimizer of those parts. Parameters
-/// are numbered over all groups. Not thread-safe.
+/// Knows which part of each parameter this rank owns and, once shards are fixed, holds the Optimizer of those parts.
+/// Parameters are numbered over all groups. Not thread-safe.
 class PieceOptimizer {
  public:
-  /// Of the groups only sizes and options are kept. Errors begin with `who`.
+  /// Keeps only the sizes and options of `groups`. Errors begin with `who`.
   PieceOptimizer(char const* who, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings);
 
-  /// One of the same groups, with their present options and step count, whose shards are not fixed.
+  /// A PieceOptimizer of the same groups, with their present options and step count, whose shards are not fixed.
   [[nodiscard]] PieceOptimizer unfixed() const;
 
-  /// Pieces are on a GPU, where `compute` writes them.
+  /// For pieces on a GPU: `compute` is the stream that writes them.
   void use_device(std::optional<Stream> compute) { compute_ = std::move(compute); }
-  /// What rank `rank` of `ranks` owns by `plan`. Not once fixed.
+  /// Takes over which pieces rank `rank` of `ranks` owns under `plan`. Not once fixed.
   void use_plan(BucketPlan const& plan, int rank, int ranks);
-  /// From now on shards do not move: allocates states and takes masters from `parameters`, which are laid out by the
-  /// plan and stay where they are.
+  /// Fixes shards: they do not move from now on. Allocates states and takes masters from `parameters`, which are laid
+  /// out by the plan and must stay where they are.
   void fix(BucketStorage const& parameters);
-  /// The same of pieces that lie by themselves, one view for each of pieces().
+  /// The same for pieces that lie anywhere, with one view for each of pieces().
   void fix(std::span<BufferView const> pieces);
   [[nodiscard]] bool is_fixed() const noexcept { return optimizer_.has_value(); }
 
@@ -41,25 +41,26 @@ class PieceOptimizer {
   /// The same, bucket by bucket.
   [[nodiscard]] std::span<std::span<ShardPiece const> const> by_bucket() const noexcept { return by_bucket_; }
   [[nodiscard]] ShardRange shard(std::size_t index) const noexcept { return shards_[index]; }
-  /// What is owned of parameter `index`, of this rank's part of its bucket.
+  /// What this rank owns of parameter `index`, within `part`, this rank's part of the parameter's bucket.
   [[nodiscard]] BufferView in_part(BufferView const& part, std::size_t index) const noexcept {
     return part.slice(offsets_[index], shards_[index].count);
   }
   [[nodiscard]] std::size_t bucket_of(std::size_t index) const noexcept { return bucket_of_[index]; }
 
   [[nodiscard]] std::size_t group_count() const noexcept { return options_.size(); }
-  /// @throws Error{invalid_argument} for a bad group, as set_lr() does.
+  /// @throws Error{invalid_argument} for a bad group; so do set_lr() and set_options().
   [[nodiscard]] OptimizerOptions const& options(std::size_t group) const;
   [[nodiscard]] OptimizerOptions const& options_of(std::size_t index) const { return options_[group_of_[index]]; }
   void set_lr(std::size_t group, double lr);
   void set_options(std::size_t group, OptimizerOptions const& options);  ///< @throws as Optimizer's
   [[nodiscard]] std::int64_t step_count() const { return optimizer_ ? optimizer_->step_count() : first_step_; }
   void set_step_count(std::int64_t step);  ///< @throws Error{invalid_argument} for one below 0 or above 2^53
-  /// Whether a tensor's step depends on norms of all of it.
+  /// Whether some tensor's step depends on norms of the whole tensor.
   [[nodiscard]] bool needs_norms() const noexcept;
   [[nodiscard]] OptimizerSettings const& settings() const noexcept { return settings_; }
 
-  // A step, once fixed; `gradient` is of the piece. On a GPU it is enqueued on the stream of use_device().
+  // The calls of a step, once shards are fixed. A `gradient` has the piece's elements. On a GPU the calls are enqueued
+  // on the stream of use_device().
   void begin_step(StepInputs inputs) {
     if (compute_) inputs.stream = &*compute_;
     optimizer_->begin_step(inputs);
@@ -70,18 +71,19 @@ class PieceOptimizer {
     return optimizer_->update_moments(index_of(piece), gradient);
   }
   void apply(ShardPiece const& piece, Optimizer::Norms const& whole) { optimizer_->apply(index_of(piece), whole); }
-  /// The same of several, without waiting for a GPU: norms lie at 2·tensor of `norms`, f64 there.
+  /// The same for several pieces, without waiting for a GPU. `norms` is f64 there; those of a tensor begin at element
+  /// 2·tensor.
   void update_moments(std::span<ShardPiece const> pieces, std::span<BufferView const> gradients, BufferView norms);
   void apply(std::span<ShardPiece const> pieces, BufferView norms);
 
-  // What this rank keeps of a parameter, as f32, once fixed; empty where it owns nothing of it.
+  // What this rank keeps of a parameter, as f32; empty where it owns nothing of it. Once shards are fixed.
   // @throws Error{invalid_argument} naming `call` on a wrong count or state, and before shards are fixed.
 
   [[nodiscard]] std::vector<float> state(std::size_t index, std::size_t which) const;
   void set_state(char const* call, std::size_t index, std::size_t which, std::span<float const> values);
-  /// The f32 original; of a parameter that has none itself.
+  /// The f32 master; where there is none, the parameter itself.
   [[nodiscard]] std::vector<float> master(std::size_t index) const;
-  /// Sets it, and this rank's part of the parameter to it, rounded.
+  /// Sets the master, and rounds it into this rank's part of the parameter.
   void set_master(char const* call, std::size_t index, std::span<float const> values);
   [[nodiscard]] std::size_t state_bytes() const noexcept { return optimizer_ ? optimizer_->state_bytes() : 0; }
 
@@ -103,13 +105,13 @@ class PieceOptimizer {
   std::vector<OptimizerOptions> options_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter
   std::vector<ShardRange> shards_;      ///< by parameter
-  std::vector<std::size_t> offsets_;    ///< of what is owned, in this rank's part of the bucket
+  std::vector<std::size_t> offsets_;    ///< by parameter: where its piece begins in this rank's part of the bucket
   std::vector<ShardPiece> pieces_;
   std::vector<std::span<ShardPiece const>> by_bucket_;  ///< into pieces_
   std::optional<Optimizer> optimizer_;                  ///< of the pieces; none before shards are fixed
   std::vector<std::size_t> optimized_as_;               ///< by parameter: its piece's index in optimizer_, or kNone
   std::optional<Stream> compute_;                       ///< on a GPU
-  std::vector<std::size_t> indices_;                    ///< scratch of update(), as the next
+  std::vector<std::size_t> indices_;                    ///< scratch memory of update(), like places_
   std::vector<std::size_t> places_;
   std::int64_t first_step_ = 0;
 };

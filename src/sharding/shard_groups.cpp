@@ -17,13 +17,13 @@ CommunicatorOptions named(Communicator const& world, char const* suffix) {
   return options;
 }
 
-// What is split from it then is connected too.
+// Connects `world`, so that what is split from it is connected too.
 Communicator& connected(Communicator& world, Device device) {
   if (device.type != DeviceType::cpu) world.connect(device);
   return world;
 }
 
-// As a duplicate, but connected where `of` is.
+// Like a duplicate, but connected where `of` is.
 Communicator same_ranks(Communicator& of, CommunicatorOptions const& options, Device device) {
   if (device.type == DeviceType::cpu) return of.duplicate(options);
   return std::move(*of.split(0, of.rank(), options));

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-/// The communicators of a two-dimensional split: `shard_size` consecutive ranks share a model out; ranks that own the
-/// same shard are replicas of one another.
+/// The communicators of a two-dimensional split: each group of `shard_size` consecutive ranks shares one replica of the
+/// model out; ranks that own the same shard in different groups hold copies of it.
 struct ShardGroups {
   /// Collective. On a GPU all of them are connected. @throws Error{invalid_argument} for a shard_size that does not
   /// divide the ranks.
@@ -21,17 +21,17 @@ struct ShardGroups {
   int shard_size;
   int replica;  ///< which replica this rank belongs to
   int replicas;
-  Communicator gathers;                    ///< of a shard group
-  Communicator reductions;                 ///< of a shard group; of all ranks where sums are in rank order
-  std::optional<Communicator> replicated;  ///< of those that own the same shard; none where that is this rank only
-  bool rank_order;                         ///< sums of several replicas are
+  Communicator gathers;                    ///< within a shard group
+  Communicator reductions;                 ///< within a shard group; of all ranks where sums are in rank order
+  std::optional<Communicator> replicated;  ///< of the ranks that own the same shard; none where that is this rank alone
+  bool rank_order;                         ///< whether gradients of several replicas are summed in rank order
 
-  /// The ranks of the world that are ranks 0, 1, … of one of the three.
+  /// The world's ranks that are ranks 0, 1, … of `of`, one of the three communicators.
   [[nodiscard]] std::vector<int> world_ranks(Communicator const& of) const;
 
-  /// Of all three.
+  /// Aborts all three.
   void abort(std::string const& reason) noexcept;
-  /// On a GPU: what has made calls of any of them fail, as far as it is known.
+  /// On a GPU: throws what has made calls of any of them fail, as far as it is known.
   void throw_if_failed() const;
 
   [[nodiscard]] static int checked_shard_size(int ranks, FullyShardedOptions const& options);

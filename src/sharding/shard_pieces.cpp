@@ -1,8 +1,19 @@
 #include "sharding/shard_pieces.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft {
+
+namespace {
+
+/// What of `slot` lies in rank `rank`'s part of its bucket: elements [first, last) from the bucket's start.
+std::pair<std::size_t, std::size_t> owned(BucketSlot const& slot, std::size_t part, std::size_t rank) noexcept {
+  std::size_t const first = std::max(part * rank, slot.offset);
+  return {first, std::max(first, std::min(part * (rank + 1), slot.offset + slot.count))};
+}
+
+}  // namespace
 
 std::vector<ShardPiece> pieces_of(BucketPlan const& plan, int rank, int ranks) {
   std::vector<ShardPiece> pieces;
@@ -11,12 +22,25 @@ std::vector<ShardPiece> pieces_of(BucketPlan const& plan, int rank, int ranks) {
     std::size_t const part = bucket.count / static_cast<std::size_t>(ranks);
     std::size_t const start = part * static_cast<std::size_t>(rank);
     for (BucketSlot const& slot : bucket.slots) {
-      std::size_t const first = std::max(start, slot.offset);
-      std::size_t const last = std::min(start + part, slot.offset + slot.count);
+      auto const [first, last] = owned(slot, part, static_cast<std::size_t>(rank));
       if (first < last) pieces.push_back({slot.tensor, b, first - slot.offset, last - first, first - start});
     }
   }
   return pieces;
+}
+
+std::vector<std::size_t> counts_of(BucketPlan const& plan, std::size_t tensor, int ranks) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), 0);
+  for (Bucket const& bucket : plan.buckets) {
+    for (BucketSlot const& slot : bucket.slots) {
+      if (slot.tensor != tensor) continue;
+      for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+        auto const [first, last] = owned(slot, bucket.count / counts.size(), rank);
+        counts[rank] = last - first;
+      }
+    }
+  }
+  return counts;
 }
 
 }  // namespace weft

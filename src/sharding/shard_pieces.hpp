@@ -21,5 +21,7 @@ struct ShardPiece {
 /// The intersections of rank `rank`'s part of each bucket with the tensors in it, in plan order; none is empty. Pure.
 /// The plan was made for `ranks` shards.
 [[nodiscard]] std::vector<ShardPiece> pieces_of(BucketPlan const& plan, int rank, int ranks);
+/// How many elements of tensor `tensor` each of `ranks` owns.
+[[nodiscard]] std::vector<std::size_t> counts_of(BucketPlan const& plan, std::size_t tensor, int ranks);
 
 }  // namespace weft

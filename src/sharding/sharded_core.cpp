@@ -72,17 +72,12 @@ std::vector<float> ShardedOptimizer::Core::master(std::size_t index) {
   return read_values(unfixed(index), compute_);
 }
 
-// `mine` is this rank's part. Parameters' states are all of one shape: only a tag tells which one a rank asks for.
+// Gathers a whole state or master; `mine` is this rank's part. All states of a parameter have one shape: only the tag
+// tells which one a rank asks for.
 std::vector<float> ShardedOptimizer::Core::whole_of(Asked const& asked, std::span<float const> mine) {
   std::size_t const index = asked.index;
   auto const [communicator, plan] = owners();
-  std::vector<std::size_t> counts;
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    counts.push_back(0);
-    for (ShardPiece const& piece : pieces_of(plan, rank, communicator.size())) {
-      if (piece.tensor == index) counts.back() = piece.count;
-    }
-  }
+  std::vector<std::size_t> const counts = counts_of(plan, index, communicator.size());
   std::vector<float> whole(element_count(index));
   guarded([&, &communicator = communicator] {
     constexpr std::size_t kMostStates = 7;
@@ -184,7 +179,7 @@ void ShardedOptimizer::Core::update_with_norms_on_device() {
     MemoryScope const scope(MemoryKind::optimizer);
     norms_ = compute_->impl().allocate(2 * shards_.parameter_count(), DataType::f64);
   } else {
-    compute_->impl().zero(norms_.data(), norms_.view().bytes());  // of what others own too
+    compute_->impl().zero(norms_.data(), norms_.view().bytes());  // zeros for what only others own
   }
   BufferView const norms = norms_.view();
   time([&] { shards_.update_moments(updated_, gradients_, norms); });

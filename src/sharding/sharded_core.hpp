@@ -15,7 +15,7 @@
 
 namespace weft {
 
-/// What strategies that shard their optimizer have in common. Not thread-safe.
+/// What ZeroOptimizer and FullySharded have in common: both shard their optimizer over the ranks. Not thread-safe.
 class ShardedOptimizer::Core : protected FailsOnce {
  public:
   /// Errors begin with `who`.
@@ -29,12 +29,12 @@ class ShardedOptimizer::Core : protected FailsOnce {
 
   [[nodiscard]] PieceOptimizer& shards() noexcept { return shards_; }
   [[nodiscard]] PieceOptimizer const& shards() const noexcept { return shards_; }
-  /// What the last step's judge found; on a GPU waits for it.
+  /// The norm that the last step's judge found; on a GPU waits for it.
   [[nodiscard]] GradientNorm norm() const { return device_judge_ ? device_judge_->norm() : judge_.norm(); }
   [[nodiscard]] std::span<Interval const> updates() const noexcept { return updates_; }
   [[nodiscard]] std::vector<Interval> updates_since(Event const& origin,
                                                     std::chrono::steady_clock::time_point at) const;
-  /// @throws Error{invalid_argument} naming `call`, as the next two.
+  /// @throws Error{invalid_argument} naming `call`; so does fixed_shard().
   void check_index(std::size_t index, char const* call) const;
   [[nodiscard]] ShardRange fixed_shard(std::size_t index, char const* call) const;
 
@@ -58,38 +58,39 @@ class ShardedOptimizer::Core : protected FailsOnce {
   }
 
  protected:
-  /// Of this rank's part of a gradient, once reduced. wait_for_gradient() blocks until it is. Where no rank
-  /// has_gradient(), the piece is not updated.
+  /// This rank's part of a gradient, once reduced; wait_for_gradient() blocks until it is. A piece is not updated
+  /// unless some rank has_gradient().
   [[nodiscard]] virtual BufferView gradient_of(ShardPiece const& piece) const = 0;
   virtual void wait_for_gradient(ShardPiece const& piece) = 0;
   [[nodiscard]] virtual bool has_gradient(ShardPiece const& piece) const = 0;
-  /// Before anything is sent, so that a step may be made again with what is right. On a GPU a step runs on compute_ and
-  /// nowhere else. @throws Error{invalid_argument}
+  /// Called before anything is sent, so that a step may be repeated with correct inputs. On a GPU a step runs on
+  /// compute_ and nowhere else. @throws Error{invalid_argument}
   void check_inputs(StepInputs const& inputs) const;
-  /// Pieces whose gradients are there. On a GPU enqueued.
+  /// Updates pieces whose gradients have arrived. On a GPU enqueued.
   void update(std::span<ShardPiece const> pieces);
-  /// The last step's are over: this one's follow.
+  /// Forgets the last step's updates, before those of this one are noted.
   void forget_updates() {
     updates_.clear();
     device_updates_.clear();
   }
-  /// All pieces, once they are there. Lamb scales a whole tensor by its norms, and its parts are on several ranks.
-  /// Collective; on a GPU enqueued on compute_.
+  /// Updates all pieces, once their gradients have arrived, for an optimizer like Lamb: it scales a whole tensor by its
+  /// norms, whose parts are on several ranks. Collective; on a GPU enqueued on compute_.
   void update_with_norms(CollectiveOptions const& how);
 
-  /// Who owns what: parts of `plan`, by rank of `communicator`.
+  /// Which rank owns what: the parts of `plan`, by rank of `communicator`.
   struct Owners {
     Communicator& communicator;
     BucketPlan const& plan;
   };
   [[nodiscard]] virtual Owners owners() = 0;
-  /// Blocks until what the last step sent is through.
+  /// Blocks until everything that the last step sent has arrived.
   virtual void finish_step() = 0;
-  /// Blocks until nobody reads parameters any more, and they may be written. @throws where `call` may not come now.
+  /// Blocks until nothing reads parameters any more, so that they may be written. @throws where `call` is not allowed
+  /// now.
   virtual void settle(char const* call) = 0;
-  /// Parameter `index` as it lies here before shards are fixed.
+  /// Parameter `index` as it lies on this rank before shards are fixed.
   [[nodiscard]] virtual BufferView unfixed(std::size_t index) const = 0;
-  /// Its whole, where it lies here; after settle().
+  /// Writes the whole parameter, where it lies on this rank; after settle().
   virtual void set_whole(std::size_t index, std::span<float const> values) = 0;
 
  private:
@@ -111,21 +112,21 @@ class ShardedOptimizer::Core : protected FailsOnce {
  protected:
   GradientPolicy policy_;
   PieceOptimizer shards_;
-  GradientJudge judge_;                      ///< streams use it
-  StepSettings settings_;                    ///< of the last step(); on a GPU not taken
+  GradientJudge judge_;                      ///< streams use it, too
+  StepSettings settings_;                    ///< of the last step(); unused on a GPU
   std::optional<Stream> compute_;            ///< on a GPU: where parameters and gradients are written and used
-  std::optional<DeviceJudge> device_judge_;  ///< there, if the policy asks for anything, once shards are fixed
+  std::optional<DeviceJudge> device_judge_;  ///< on a GPU, once shards are fixed, if the policy needs one
   std::vector<Interval> updates_;            ///< on the host
-  bool timed_ = false;                       ///< on a GPU updates are, by events
+  bool timed_ = false;                       ///< whether updates on a GPU are timed, by events
 
  private:
-  std::vector<ShardPiece> updated_;  ///< scratch of update(), as the next
+  std::vector<ShardPiece> updated_;  ///< scratch memory of update(), like gradients_
   std::vector<BufferView> gradients_;
   struct Stretch {
     Event from, to;
   };
   std::vector<Stretch> device_updates_;  ///< of the last step
-  Buffer norms_;                         ///< on a GPU, of all parameters: two f64 each, once they are needed
+  Buffer norms_;                         ///< on a GPU, once needed: two f64 for each parameter
 };
 
 }  // namespace weft

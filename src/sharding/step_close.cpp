@@ -17,8 +17,8 @@ void StepClose::announce(ShardGroups& groups, Stream const& gathers, Stream cons
   tell(groups.gathers, gathers, "units");
 }
 
-// A rank that differs does so on several communicators, whose other ranks know of no other. It answers on each, in an
-// order that all ranks share, before it throws and thereby ends them.
+// A rank that differs does so on several communicators, and the other ranks of one do not know of the rest. It answers
+// on each of them, in an order that all ranks share, before it throws and thereby ends them.
 std::optional<std::string> StepClose::difference(StepSettings const& settings) const {
   std::vector<Communicator*> unequal;
   for (Announced const& one : announced_) {

@@ -13,24 +13,26 @@
 
 namespace weft {
 
-/// The end of a FullySharded's step, announced behind its last call on every communicator: a rank that gathered or
-/// reduced other units than the others, or brings other settings, is found out there. Not thread-safe.
+/// Announces the end of a FullySharded step on every communicator, behind the step's last call there. A rank that
+/// gathered or reduced other units than the others, or that brings other settings, is found out that way. Not
+/// thread-safe.
 class StepClose {
  public:
-  /// Collective, asynchronous. `tag`: of the settings, or 0 where they are not final.
+  /// Collective, asynchronous. `tag`: the settings' tag, or 0 while they are not final.
   void announce(ShardGroups& groups, Stream const& gathers, Stream const& reductions, std::uint32_t tag);
   /// Blocks until all ranks have announced it. @throws Error{mismatch} naming the unit whose calls differ, or what of
   /// `settings` does.
   void wait(UnitLayout const& layout, StepSettings const& settings);
 
  private:
-  /// Where settings differ: what and where, by the ranks of the world.
+  /// What differs in the settings and between which ranks, numbered as in the world; nothing where no difference is
+  /// found.
   [[nodiscard]] std::optional<std::string> difference(StepSettings const& settings) const;
 
   struct Announced {
     Communicator* to;
     Work work;
-    char const* what;  ///< there is no more of
+    char const* what;  ///< what the step has no more of, for errors
   };
 
   ShardGroups const* groups_ = nullptr;

@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-// Each word is another bijection of what came before. The upper half is folded in, for a product's lower bits know
-// nothing of its factors' upper ones.
+// Each word added is a bijection of the value so far. The upper half is folded in, because the lower bits of a product
+// do not depend on the upper bits of its factors.
 class Digest {
  public:
   void add(std::uint64_t word) noexcept {
@@ -125,7 +125,7 @@ bool StepSettings::is_reason_of(Error const& failure) {
 std::optional<std::string> StepSettings::difference(Communicator& communicator, std::vector<int> const& numbers) const {
   try {
     return first_difference(communicator, facts(), numbers);
-  } catch (Error const&) {  // the others are gone, or made other calls since: what is known already has to do
+  } catch (Error const&) {  // the others are gone, or have made other calls since: `failure` alone has to do
     return std::nullopt;
   }
 }

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-/// What a communicator says of calls that differ, with each "tag N" in words, as `words` has them; where it returns
-/// none the tag stays.
+/// A communicator's text about calls that differ, with each "tag N" replaced by what `words` returns for it; where that
+/// is empty, the tag stays.
 [[nodiscard]] std::string name_tags(std::string const& what, std::function<std::string(std::uint32_t)> const& words);
 
 }  // namespace weft

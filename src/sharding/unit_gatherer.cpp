@@ -14,7 +14,10 @@
 namespace weft {
 namespace {
 
-// What is used where it is takes no room.
+/// Most gathers of a step whose times are kept: an evaluation makes many, and need not be followed by a step.
+constexpr std::ptrdiff_t kMostTimed = 1 << 13;
+
+// Units that are used where they are take no room in the pool.
 std::vector<PlannedUnit> planned(UnitLayout const& layout, bool owns_all) {
   std::vector<PlannedUnit> units = layout.planned();
   for (PlannedUnit& unit : units) unit.bytes = owns_all ? 0 : unit.bytes;
@@ -59,7 +62,7 @@ BufferView UnitGatherer::parameter(std::size_t index) const noexcept {
 
 void UnitGatherer::launch(Use const& use, std::size_t offset) {
   CollectiveOptions const how{.stream = options_.stream, .timeout = {}, .tag = tag_of(use)};
-  options_.compute.lead(options_.stream);  // what was here has been used, and shards are updated
+  options_.compute.lead(options_.stream);  // after what was here is used and shards are updated
   for (std::size_t flat = layout_.first_flat(use.unit); flat < layout_.last_flat(use.unit); ++flat) {
     if (layout_.count(flat) == 0) continue;
     gather(flat, flat_at(flat, offset), how);
@@ -74,10 +77,12 @@ void UnitGatherer::gather(std::size_t flat, BufferView const& to, CollectiveOpti
   }
   works_[flat] = communicator_.all_gather(shards_[flat], to, how);
   if (timing) timing->finish(options_.stream);
+  if (std::ssize(launches_) == kMostTimed) launches_.erase(launches_.begin(), launches_.begin() + kMostTimed / 2);
   launches_.push_back({flat, works_[flat], timing});
 }
 
-// On the stream: the unit may still be on its way here, and what comes to this place next comes by the same stream.
+// Done on the stream, because the unit may still be on its way here, and because what comes to this place next comes by
+// the same stream.
 void UnitGatherer::poison(std::size_t unit, std::size_t offset) {
   if (options_.compute.is_gpu()) {
     options_.compute.lead(options_.stream);
@@ -115,7 +120,7 @@ void UnitGatherer::wait_for(std::size_t unit) {
       options_.compute.wait_for(works_[flat], communicator_);
       if (arriving_[flat]) arriving_[flat]->wait_on(*options_.compute.stream());
       arriving_[flat].reset();
-      if (options_.compute.is_gpu()) works_[flat] = Work();  // what is recorded next may not wait for what was not
+      if (options_.compute.is_gpu()) works_[flat] = Work();  // a graph may not wait for what it did not record
     } catch (Error const& error) {
       throw Error(error.code(),
                   fmt::format("gathering unit '{}': {}", layout_.name(unit), name_units(error.what(), layout_)));
@@ -130,7 +135,7 @@ void UnitGatherer::wait_for_all() {
 void UnitGatherer::join() {
   wait_for_all();
   if (options_.poison && !owns_all())
-    options_.compute.follow(options_.stream);  // what is given up is overwritten there
+    options_.compute.follow(options_.stream);  // released units are overwritten with NaN there
 }
 
 void UnitGatherer::begin(Use const& use) {
@@ -149,14 +154,14 @@ void UnitGatherer::release_all() {
   wait_for_all();
 }
 
-// The new pool is taken while the old one is there, so that nothing has changed where there is no room.
+// The new pool is allocated before the old one is freed, so that nothing has changed where there is no room.
 void UnitGatherer::use(GatherPolicy const& policy) {
   bool const moves = !owns_all() && policy.capacity != options_.policy.capacity;
   Buffer pool =
       moves ? allocate_bytes(communicator_, policy.capacity, MemoryKind::communication, options_.compute.device())
             : Buffer();
   release_all();
-  options_.stream.synchronize();  // what is given up may be overwritten there
+  options_.stream.synchronize();  // released units may be overwritten there
   if (moves) pool_ = std::move(pool);
   options_.policy = policy;
   planner_.use(policy);
@@ -169,7 +174,7 @@ void UnitGatherer::end_step() {
   for (Launch const& launched : launches_) {
     std::size_t const bytes = layout_.plan().buckets[launched.flat].bytes();
     if (launched.timing) device_timings_.push_back({bytes, *launched.timing});
-    if (options_.compute.is_gpu()) continue;  // to ask a GPU is to wait for it
+    if (options_.compute.is_gpu()) continue;  // asking a GPU means waiting for it
     WorkTimings const times = launched.work.timings();
     timings_.push_back({bytes, times.enqueued, times.started, times.finished});
   }

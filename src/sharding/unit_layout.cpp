@@ -45,7 +45,7 @@ UnitLayout::UnitLayout(std::vector<ShardedUnit> const& units, FullyShardedOption
 
 void UnitLayout::add_flat(std::vector<TensorSpec> const& specs, std::vector<std::size_t> const& tensors,
                           FlatTypes const& types, std::size_t parts) {
-  // Places are whole lines of the narrowest type, and so of every other.
+  // Places are whole cache lines in the narrowest type, and so in every other.
   std::vector<TensorSpec> alike;
   for (std::size_t const tensor : tensors) alike.push_back({specs[tensor].count, narrowest(types)});
   std::vector<std::size_t> order(alike.size());

@@ -10,19 +10,19 @@
 
 namespace weft {
 
-/// What a flat parameter is made of.
+/// The types of a flat parameter's elements, in each of its uses.
 struct FlatTypes {
   DataType parameter = DataType::f32;  ///< gathered
   DataType gradient = DataType::f32;   ///< written by backward
   DataType reduced = DataType::f32;    ///< sent, accumulated, given to the optimizer
 };
 
-/// Where everything lies. A unit is one flat parameter for each type that is gathered: its tensors one after the other
-/// on cache lines, padded to equal parts of whole lines in each of the flat's types. Immutable; a pure function of its
-/// inputs.
+/// Where everything lies. A unit has one flat parameter for each type that is gathered. In it the unit's tensors lie
+/// one after the other, each from a cache line on, padded so that the flat has equal parts of whole lines in each of
+/// its types. Immutable; a pure function of its inputs.
 class UnitLayout {
  public:
-  /// Flats have `parts` equal parts. Of the units only shapes, names and types are looked at.
+  /// Flats have `parts` equal parts. Only the shapes, names and types of the units are looked at.
   UnitLayout(std::vector<ShardedUnit> const& units, FullyShardedOptions const& options, std::size_t parts);
 
   [[nodiscard]] std::size_t unit_count() const noexcept { return first_flat_.size() - 1; }
@@ -47,7 +47,8 @@ class UnitLayout {
   [[nodiscard]] std::size_t first_parameter(std::size_t unit) const noexcept { return first_parameter_[unit]; }
   [[nodiscard]] std::size_t last_parameter(std::size_t unit) const noexcept { return first_parameter_[unit + 1]; }
 
-  /// Of all its flats, as gathered and as backward writes them, and where one of them begins.
+  /// Bytes of all flats of a unit, as gathered and as backward writes them; then the byte in its unit where a flat
+  /// begins.
   [[nodiscard]] std::size_t gathered_bytes(std::size_t unit) const noexcept;
   [[nodiscard]] std::size_t gradient_bytes(std::size_t unit) const noexcept;
   [[nodiscard]] std::size_t gathered_offset(std::size_t flat) const noexcept { return gathered_offsets_[flat]; }

@@ -44,7 +44,8 @@ UnitReducer::UnitReducer(ShardGroups& groups, UnitLayout const& layout, Options 
 }
 
 std::size_t UnitReducer::pool_capacity() const {
-  std::size_t most = (options_.cap + kCacheLine - 1) / kCacheLine * kCacheLine;
+  std::size_t most = options_.cap / kCacheLine * kCacheLine;
+  if (most < options_.cap && most + kCacheLine > most) most += kCacheLine;  // rounded up, unless that overflows
   for (std::size_t first = 0; first < layout_.unit_count(); ++first) {
     std::size_t bytes = 0;
     for (std::size_t u = first; u < std::min(first + options_.units, layout_.unit_count()); ++u) {
@@ -163,7 +164,7 @@ void UnitReducer::send_flat(std::size_t unit, std::size_t flat) {
     convert(written, whole);
   }
   BufferView const shard = shards_[flat];
-  // What comes on top of an earlier micro-step's average is reduced in place first.
+  // What is to be added to an earlier micro-step's average is reduced in place first.
   BufferView const part = whole.slice(static_cast<std::size_t>(groups_.shard_rank) * shard.count, shard.count);
   CollectiveOptions const on{.stream = options_.stream, .timeout = {}, .tag = tag_of({unit, Phase::backward})};
   std::optional<DeviceTiming> timing;
@@ -226,7 +227,7 @@ UnitReducer::Launch UnitReducer::reduce(std::size_t flat, BufferView const& whol
   return {flat, first, groups_.replicated->all_reduce(shard, shard, ReduceOp::avg, on)};
 }
 
-// Of each shard every replica sums up an equal part, over all ranks, then they exchange these parts.
+// Every replica sums an equal part of each shard over all ranks; then the replicas exchange these parts.
 UnitReducer::Launch UnitReducer::reduce_in_rank_order(std::size_t flat, BufferView const& whole,
                                                       BufferView const& shard, CollectiveOptions const& on) {
   auto const replicas = static_cast<std::size_t>(groups_.replicas);
@@ -262,7 +263,7 @@ Error UnitReducer::failure_of(std::size_t unit, Error const& error) const {
                                     name_units(error.what(), layout_))};
 }
 
-// Whoever is waited for: updates take units as they arrive, not as they were sent.
+// Whichever unit is waited for: updates take units as they arrive, not as they were sent.
 void UnitReducer::throw_oldest_failure() const {
   for (std::size_t const unit : sent_) {
     for (Work const& work : states_[unit].works) {
@@ -299,7 +300,7 @@ void UnitReducer::end_step() {
   for (Launch const& launched : launches_) {
     std::size_t const bytes = layout_.count(launched.flat) * size_of(layout_.types(launched.flat).reduced);
     if (launched.timing) device_timings_.push_back({bytes, *launched.timing});
-    if (options_.compute.is_gpu()) continue;  // to ask a GPU is to wait for it
+    if (options_.compute.is_gpu()) continue;  // asking a GPU means waiting for it
     WorkTimings const first = launched.first.timings();
     timings_.push_back({bytes, first.enqueued, first.started, launched.last.timings().finished});
   }

@@ -5,15 +5,16 @@
 
 namespace weft {
 
-UseOrder::UseOrder(std::size_t units) {
+UseOrder::UseOrder(std::size_t units) : most_(2 * units * kMostPasses) {
   for (std::size_t unit = 0; unit < units; ++unit) expected_.push_back({unit, Phase::forward});
   for (std::size_t unit = units; unit-- > 0;) expected_.push_back({unit, Phase::backward});
 }
 
 void UseOrder::used(Use const& use) {
+  if (seen_.size() >= most_) seen_.erase(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(most_ / 2));
   seen_.push_back(use);
-  // Where the program left the expected path, it is taken up again at the next place that fits, else at the first
-  // (another micro-step).
+  // Where the program left the expected path, it is taken up again at the next use that fits, or else at the first one
+  // that does (another micro-step).
   auto const here = expected_.begin() + static_cast<std::ptrdiff_t>(position_);
   auto found = std::find(here, expected_.end(), use);
   if (found == expected_.end()) {

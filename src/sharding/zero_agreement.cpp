@@ -84,7 +84,7 @@ void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptio
     }
   }
   check_apart(rank, groups);
-  if (device.type != DeviceType::cpu) DeviceJudge::check(options.gradients, device);
+  DeviceJudge::check(options.gradients, device);
 }
 
 void check_agreement(Communicator& communicator, std::vector<ParameterGroup> const& groups,
@@ -102,7 +102,8 @@ void check_agreement(Communicator& communicator, std::vector<ParameterGroup> con
   facts.clear();
   std::size_t first = 0;
   for (ParameterGroup const& group : groups) {
-    // Of another number of parameters the Bucketer says which differ; here a boundary between groups may have moved.
+    // Where the number of parameters differs the Bucketer says which differ; here a boundary between groups may have
+    // moved.
     facts.emplace_back(fmt::format("group {}, from parameter {} on", facts.size(), first),
                        fmt::format("{} parameters, {}", group.parameters.size(), describe(group.options)));
     first += group.parameters.size();

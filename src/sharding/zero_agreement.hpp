@@ -6,14 +6,16 @@
 
 namespace weft {
 
-/// Where the first parameter is, and all have to be.
+/// The device of the first parameter, where all have to be.
 [[nodiscard]] Device device_of(std::vector<ParameterGroup> const& groups);
 
-/// Local: what every rank can refuse by itself, naming rank and parameter. @throws Error{unsupported|invalid_argument}
+/// Local: refuses what a rank can find wrong without asking the others. Errors name rank and parameter.
+/// @throws Error{unsupported|invalid_argument}
 void check_groups(int rank, std::vector<ParameterGroup> const& groups, ZeroOptions const& options);
 
-/// Collective: every rank passes groups of the same sizes and options, and the same ZeroOptions (of which the Bucketer
-/// checks its own). @throws Error{mismatch} on every rank naming the first that differs from rank 0 and in what.
+/// Collective: checks that every rank passes groups of the same sizes and options, and the same ZeroOptions (of which
+/// the Bucketer checks its own). @throws Error{mismatch} on every rank, naming the first rank that differs from rank 0
+/// and in what.
 void check_agreement(Communicator& communicator, std::vector<ParameterGroup> const& groups, ZeroOptions const& options);
 
 }  // namespace weft

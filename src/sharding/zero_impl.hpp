@@ -79,7 +79,7 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   void look_at(BufferView shard);
   void judge_again();
   void make_device_judge();
-  /// `again`: gradients may have changed since they were reduced.
+  /// `again`: gradients may have changed since they were reduced, so they are looked at again.
   [[nodiscard]] StepInputs judged(StepInputs const& inputs, bool again);
   [[nodiscard]] StepInputs judged_on_device(StepInputs const& inputs, bool again);
   void zero_rest();
@@ -110,13 +110,13 @@ class ZeroOptimizer::Impl final : public ShardedOptimizer::Core {
   Communicator& communicator_;
   BucketerOptions options_;
   bool zero_gradients_;
-  std::optional<DataType> parameter_dtype_;  ///< where it is not the gradients'
+  std::optional<DataType> parameter_dtype_;  ///< where it differs from the gradients'
   Bucketer bucketer_;
   BucketStorage parameters_;
   ParameterGathers gathers_;
-  std::unordered_map<void const*, std::size_t> judged_as_;  ///< by address: the bucket whose shard it is, on a GPU
-  bool any_marked_ = false;              ///< since step(): buckets may be on their way, here more than elsewhere
-  bool reduced_ = false;                 ///< reduce() came, step() did not: gradients may have been changed
+  std::unordered_map<void const*, std::size_t> judged_as_;  ///< on a GPU, by a shard's address: its bucket
+  bool any_marked_ = false;              ///< since step(): this rank may have sent buckets that others have not
+  bool reduced_ = false;                 ///< reduce() has been called, step() not yet: gradients may have been changed
   std::optional<BrokenPromise> broken_;  ///< by this rank, in this step
 };
 

@@ -20,7 +20,7 @@ std::vector<TensorSpec> specs_of(std::vector<ParameterGroup> const& groups) {
   return specs;
 }
 
-// All that can be refused comes before memory is taken.
+// Refuses all that can be refused before memory is taken.
 BucketerOptions agreed_options(Communicator& communicator, std::vector<ParameterGroup> const& groups,
                                ZeroOptions const& options) {
   check_groups(communicator.rank(), groups, options);
@@ -49,7 +49,7 @@ std::vector<TensorSpec> gradient_specs(std::vector<ParameterGroup> const& groups
   return specs;
 }
 
-// Absent: as the gradients.
+// Absent where it is the gradients' type.
 std::optional<DataType> parameter_dtype(std::vector<ParameterGroup> const& groups, ZeroOptions const& options) {
   std::vector<TensorSpec> const specs = specs_of(groups);
   return options.gradient_dtype && !specs.empty() ? std::optional(specs.front().dtype) : std::nullopt;
@@ -79,7 +79,7 @@ ZeroOptimizer::Impl::~Impl() {
   gathers_.drain(!has_failed());
   if (!compute_) return;
   try {
-    compute_->synchronize();  // updates use memory that goes now
+    compute_->synchronize();  // updates may still use memory that is freed now
   } catch (Error const& error) {
     log(LogLevel::warn, fmt::format("zero optimizer: its last step: {}", error.what()));
   }
@@ -95,7 +95,7 @@ BucketerOptions ZeroOptimizer::Impl::with_judge(BucketerOptions options) {
   return options;
 }
 
-// Parameters lie as their gradients do.
+// Parameters are laid out like their gradients.
 BucketPlan ZeroOptimizer::Impl::parameter_plan(BucketPlan plan) const {
   for (Bucket& bucket : plan.buckets) bucket.dtype = parameter_dtype_.value_or(bucket.dtype);
   return plan;

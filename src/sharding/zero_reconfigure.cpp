@@ -1,4 +1,4 @@
-// Other buckets between steps, and what ranks own moved to where they are.
+// ZeroOptimizer::reconfigure(): other buckets between steps. What ranks own moves along.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// Where nothing but single elements decides what becomes of them.
+// True where an element's update depends on nothing but that element.
 bool ZeroOptimizer::Impl::may_move_shards() const noexcept {
   return !compute_ && !shards_.needs_norms() && !policy_.max_norm && shards_.settings().state == StateType::f32;
 }
@@ -29,7 +29,7 @@ void ZeroOptimizer::Impl::check_may_change(BucketSettings const& settings) const
   }
 }
 
-// What takes memory comes first, so that nothing has changed where there is none.
+// Memory is taken first, so that nothing has changed where there is none.
 void ZeroOptimizer::Impl::reconfigure(BucketSettings const& settings) {
   check_usable();
   check_may_change(settings);
@@ -47,7 +47,8 @@ void ZeroOptimizer::Impl::reconfigure(BucketSettings const& settings) {
   options_.overlap = settings.overlap;
 }
 
-// Fixed, where they are fixed now. Collective: all ranks have memory for their states, or none has.
+// Shards for the new buckets, fixed if they are fixed now. Collective: all ranks have memory for their states, or none
+// has.
 PieceOptimizer ZeroOptimizer::Impl::shards_for(BucketStorage const& parameters) {
   PieceOptimizer shards = shards_.unfixed();
   shards.use_plan(parameters.plan(), communicator_.rank(), communicator_.size());
@@ -79,7 +80,7 @@ void ZeroOptimizer::Impl::move_to(BucketStorage parameters, PieceOptimizer shard
   updates_.reserve(2 * shards_.pieces().size());
 }
 
-// One value of a parameter is whole at a time.
+// Only one state of one parameter is whole at a time.
 void ZeroOptimizer::Impl::move_values(PieceOptimizer& to, std::size_t index) {
   ShardRange const mine = to.shard(index);
   auto const part = [&](std::vector<float> const& whole) {

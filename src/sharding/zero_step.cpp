@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-/// Bytes that may still be in cache when they are next used.
+/// As many bytes may still be in cache when they are next used.
 constexpr std::size_t kCached = std::size_t{32} << 20;
 
 }  // namespace
@@ -41,7 +41,7 @@ void ZeroOptimizer::Impl::check_not_reduced(char const* call, std::size_t index)
               fmt::format("ZeroOptimizer::{}({}): gradients are reduced; call step() first", call, index));
 }
 
-// Whose gradient is missing learns so at the end of the step: the other ranks go through it.
+// A rank whose gradient is missing learns so at the end of the step, as the other ranks go through it.
 void ZeroOptimizer::Impl::finish_reductions() {
   try {
     bucketer_.finish();
@@ -50,7 +50,7 @@ void ZeroOptimizer::Impl::finish_reductions() {
   }
 }
 
-// On a GPU: behind the shard's reduction. Shards do not move any more.
+// On a GPU, behind the shard's reduction. Shards do not move any more.
 void ZeroOptimizer::Impl::look_at(BufferView shard) {
   if (!device_judge_) make_device_judge();
   device_judge_->look_at(judged_as_.at(shard.data), 1, *options_.stream);
@@ -66,7 +66,7 @@ void ZeroOptimizer::Impl::make_device_judge() {
 }
 
 StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool again) {
-  follow(*options_.stream, *compute_);  // what the caller did to gradients, and what the last step read
+  follow(*options_.stream, *compute_);  // after what the caller did to gradients, and what the last step read
   if (!device_judge_) make_device_judge();
   if (again) device_judge_->look_at(0, bucketer_.plan().buckets.size(), *options_.stream);
   StepInputs const decided = device_judge_->decide(communicator_, inputs, *options_.stream);
@@ -75,7 +75,7 @@ StepInputs ZeroOptimizer::Impl::judged_on_device(StepInputs const& inputs, bool 
   return decided;
 }
 
-// Of what fails because ranks brought other settings to the step.
+// Explains what fails because ranks brought different settings to the step.
 template <typename Wait>
 auto ZeroOptimizer::Impl::explained(bool can_ask, Wait&& wait) {
   try {
@@ -150,9 +150,10 @@ void ZeroOptimizer::Impl::update_as_they_arrive() {
   }
 }
 
-// Of what has arrived first what the next forward needs first, the last buckets: so their gathers travel while the
-// others are updated. Gathers leave from the last bucket on, on all ranks, wherever what arrives when differs. (A GPU's
-// host cannot tell what has arrived, and a hook may send more of its own until the reductions are finished.)
+// Of the buckets that have arrived, updates the one first that the next forward needs first, which is the last: so its
+// gather travels while others are updated. On all ranks gathers leave from the last bucket on, although buckets may
+// arrive in different orders. (The host of a GPU cannot tell what has arrived, and a hook may send more of its own
+// until the reductions are finished.)
 void ZeroOptimizer::Impl::update_and_gather_as_they_arrive(std::uint32_t tag) {
   std::span<std::span<ShardPiece const> const> const buckets = shards_.by_bucket();
   std::vector<char> updated(buckets.size());
@@ -173,7 +174,7 @@ void ZeroOptimizer::Impl::update_and_gather_as_they_arrive(std::uint32_t tag) {
   for (; to_gather > 0; --to_gather) gathers_.launch(parameters_, to_gather - 1, tag);
 }
 
-// Every gradient is here, so updates can take the order in which the next forward needs parameters.
+// Every gradient has arrived, so updates can take the order in which the next forward needs parameters.
 void ZeroOptimizer::Impl::update_and_gather_from_the_last() {
   std::span<std::span<ShardPiece const> const> const buckets = shards_.by_bucket();
   for (std::size_t b = buckets.size(); b-- > 0;) {
@@ -182,14 +183,14 @@ void ZeroOptimizer::Impl::update_and_gather_from_the_last() {
   }
 }
 
-// The updates have zeroed what this rank owns.
+// Zeroes what other ranks own: the updates have zeroed what this rank does.
 void ZeroOptimizer::Impl::zero_rest() {
   if (options_.collective == BucketCollective::reduce_scatter_and_release) return;  // zeros already
   if (compute_) return zero_rest_on_device();
   std::size_t const ranks = static_cast<std::size_t>(communicator_.size());
   std::size_t bytes = 0;
   for (Bucket const& bucket : bucketer_.plan().buckets) bytes += bucket.bytes() / ranks * (ranks - 1);
-  // What no cache keeps until the next backward need not be fetched to be overwritten.
+  // Streaming stores do not fetch what they overwrite, which pays where no cache keeps it until the next backward.
   auto const store = bytes > kCached ? kernels::Store::streaming : kernels::Store::cached;
   for (std::size_t i = 0; i < shards_.parameter_count(); ++i) {
     BufferView const whole = bucketer_.gradient(i);

@@ -4,7 +4,7 @@
 
 namespace weft::sim {
 
-// Where only some ranks know the parts they cannot agree on what is small.
+// Where the parts are known only to some ranks, they cannot agree on whether the call is small.
 Backend& SimBackend::of(Call const& call) const noexcept {
   auto const operation = call.contract.operation;
   auto const has_private_parts = has_unequal_parts(operation) && !has_parts_in_common(operation);

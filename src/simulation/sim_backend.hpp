@@ -11,14 +11,15 @@
 
 namespace weft::sim {
 
-/// Calls of up to so many bytes carry them also where a simulation moves sizes alone: what ranks agree on is real.
+/// Calls of up to this many bytes carry their bytes even where a simulation moves only sizes: ranks use small calls to
+/// agree on things, and what they agree on has to be real.
 inline constexpr std::size_t kCarriedBytes = std::size_t{64} << 10;
 
-/// A communicator of a simulation: calls go to the back end that carries their bytes, or to the one that moves sizes
-/// alone, and messages between two ranks to one of all ranks.
+/// The back end of a simulated communicator. It passes each call on: to the back end that carries bytes, or to the one
+/// that moves only sizes; messages between two ranks go to a back end of all ranks.
 class SimBackend final : public Backend {
  public:
-  /// `sizes`: null where everything carries its bytes. `rank` of `size` ranks.
+  /// `sizes`: null where every call carries its bytes. This is `rank` of `size` ranks.
   SimBackend(std::unique_ptr<Backend> data, std::unique_ptr<Backend> sizes, std::unique_ptr<Backend> messages, int rank,
              int size)
       : data_(std::move(data)), sizes_(std::move(sizes)), messages_(std::move(messages)), rank_(rank), size_(size) {}
@@ -56,7 +57,7 @@ class SimBackend final : public Backend {
   std::unique_ptr<Backend> messages_;
   int rank_;
   int size_;
-  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
+  std::vector<std::byte> flat_;  // the buffers of merged calls, side by side
 };
 
 }  // namespace weft::sim

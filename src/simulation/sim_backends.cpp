@@ -93,7 +93,8 @@ std::unique_ptr<Backend> SimBackends::all_alike(Channels const& channels, Member
                                       layout.size());
 }
 
-// Calls inside hosts belong to one that has been announced. Partial results of hosts are what `bits` are about there.
+// Calls inside hosts belong to a call that has been announced already. `bitwise` is about the hosts' partial results
+// there.
 hierarchical::Levels SimBackends::levels(Channels const& channels, Members const& members, Members const& locals,
                                          How const& how) {
   auto const& topology = world_.topology();

@@ -14,30 +14,31 @@
 
 namespace weft::sim {
 
-/// The back ends of a simulation's communicators.
+/// Makes the back ends of a simulation's communicators.
 class SimBackends final : public BackendMaker {
  public:
   SimBackends(World& world, Options const& options, bool hierarchical);
 
   [[nodiscard]] std::unique_ptr<Backend> create(Bootstrap& bootstrap, CommunicatorOptions const& options) override;
-  /// Of all ranks, by hosts, for calls that are known to agree, none of which carries its bytes where options say so.
+  /// A back end of all ranks, by hosts, for calls that are known to agree. None of them carries its bytes where the
+  /// options say so.
   [[nodiscard]] std::unique_ptr<Backend> agreed_by_hosts(WireFormat wire);
-  /// For finding one another.
+  /// The transport by which ranks find one another.
   [[nodiscard]] std::unique_ptr<Transport> meeting_place() const;
 
  private:
   using Members = std::shared_ptr<std::vector<int> const>;
-  /// Those of a communicator, the same on all its ranks.
+  /// The channels of one communicator, the same on all its ranks.
   struct Channels {
     std::uint32_t calls = 0;
-    std::uint32_t sizes = 0;  ///< of calls whose bytes are not carried
+    std::uint32_t sizes = 0;  ///< for calls whose bytes are not carried
     std::uint32_t messages = 0;
-    std::uint32_t inside = 0;  ///< hosts
+    std::uint32_t inside = 0;  ///< within hosts
     std::uint32_t inside_sizes = 0;
     std::uint32_t between = 0;
     std::uint32_t between_sizes = 0;
   };
-  /// How one back end of a communicator goes.
+  /// How one back end of a communicator works.
   struct How {
     bool carries_data = true;
     bool announces = true;
@@ -54,10 +55,11 @@ class SimBackends final : public BackendMaker {
                                                    LinkSpeed const& link, bool bitwise);
   [[nodiscard]] std::unique_ptr<Backend> by_hosts(Channels const& channels, Members const& members,
                                                   CommunicatorOptions const& options);
-  /// The running rank's.
+  /// The layout as the running rank sees it.
   [[nodiscard]] HostLayout layout_of(Members const& members) const;
   [[nodiscard]] Members locals_of(HostLayout const& layout, Members const& members) const;
-  /// Memory that nothing is moved to or from is one for all ranks, whose addresses would take more than there is.
+  /// Memory that no bytes are moved to or from. All ranks share it, as memory of their own would need more addresses
+  /// than there are.
   [[nodiscard]] std::shared_ptr<void> shared_memory(std::uint32_t channel, std::uint64_t call, std::size_t bytes);
 
   World& world_;

@@ -9,7 +9,7 @@
 
 namespace weft::sim {
 
-/// All ranks of a simulation. The transport, whose messages have bytes in them, outlives it.
+/// The bootstrap of all ranks of a simulation. The transport, whose messages carry their bytes, outlives it.
 class SimBootstrap final : public Bootstrap {
  public:
   explicit SimBootstrap(Transport& transport) noexcept : transport_(transport) {}

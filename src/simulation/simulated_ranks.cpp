@@ -7,7 +7,7 @@
 namespace weft::sim {
 namespace {
 
-/// Of a rank that has a stream, a trainer, and plans to make; pages are taken when first touched.
+/// Enough for a rank that has a stream and a trainer and makes plans. Pages are taken only when they are first touched.
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 
 CommunicatorOptions resolved(CommunicatorOptions options) {

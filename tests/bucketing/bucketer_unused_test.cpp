@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "bucketing/gradients.hpp"
 #include "harness/ranks.hpp"
@@ -205,6 +207,30 @@ TEST(BucketerUnused, MicroStepsCountForWhatIsFixed) {
       ASSERT_NEAR(floats(bucketer.gradient(0))[5], average(2, step, 0, 5), 2e-5);
       ASSERT_NEAR(floats(bucketer.gradient(1))[5], average(2, step, 1, 5), 2e-5);
     }
+  });
+}
+
+// Buckets are here before ranks know whose gradients are.
+TEST(BucketerUnused, WhatWouldBeWaitedForHasNotArrived) {
+  std::atomic<bool> asked = false;
+  run_thread_ranks(2, [&](Communicator& world) {
+    BucketerOptions options = with(UnusedGradients::find);
+    options.limits = {1, 1};
+    options.rebuild = false;
+    Bucketer bucketer(world, std::vector<TensorSpec>(2, TensorSpec{100}), options);
+    bucketer.mark_unused(1);
+    bucketer.mark_ready(0);
+    if (world.rank() == 0) {
+      bucketer.finish_launching();
+      while (!bucketer.has_arrived(0)) std::this_thread::yield();
+      EXPECT_FALSE(bucketer.has_arrived(1)) << "rank 1 has not said yet whether it has a gradient";
+      asked = true;
+      asked.notify_one();
+    } else {
+      asked.wait(false);
+    }
+    bucketer.finish();
+    EXPECT_FALSE(bucketer.has_gradient(1));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -229,6 +230,30 @@ TEST(GradientCompression, OverflowsArriveAndLeaveNothingBehind) {
   });
 }
 
+// What no rank has a gradient of keeps its contents, so what arrives there counts for nothing, and must take nothing.
+TEST(GradientCompression, ResidualsOfUnusedTensorsStay) {
+  run_thread_ranks(2, [](Communicator& world) {
+    GradientCompressor compressor({DataType::bf16, true});
+    BucketerOptions options;
+    options.hook = compressor.hook();
+    options.unused = UnusedGradients::find;
+    Bucketer bucketer(world, std::vector<TensorSpec>{{5}, {5}}, options);
+    auto const step = [&](bool both) {
+      for (std::size_t t = 0; t < (both ? 2U : 1U); ++t) {
+        for (float& one : floats(bucketer.gradient(t))) one = 1.001F;
+        bucketer.mark_ready(t);
+      }
+      bucketer.finish();
+    };
+    step(true);
+    std::vector<float> const left(compressor.residual(1).begin(), compressor.residual(1).end());
+    ASSERT_NE(left.at(0), 0);
+    step(false);
+    EXPECT_TRUE(std::ranges::equal(compressor.residual(1), left));
+    EXPECT_FALSE(std::ranges::equal(compressor.residual(0), left)) << "which was sent";
+  });
+}
+
 TEST(GradientCompression, OtherTypesTravelAsTheyAre) {
   run_thread_ranks(2, [](Communicator& world) {
     Bucketer bucketer(world, std::vector<TensorSpec>{{10, DataType::f64}, {10}}, compressed({DataType::bf16, true}));
@@ -240,6 +265,26 @@ TEST(GradientCompression, OtherTypesTravelAsTheyAre) {
     bucketer.finish();
     EXPECT_EQ(static_cast<double*>(bucketer.gradient(0).data)[3], value);
     EXPECT_EQ(floats(bucketer.gradient(1))[3], to_float(to_bfloat16(static_cast<float>(value))));
+  });
+}
+
+// The only rank's part is the whole bucket, and yet lies elsewhere.
+TEST(GradientCompression, OneRanksPartsArriveWhereBucketsComeAndGo) {
+  run_thread_ranks(1, [](Communicator& world) {
+    BucketerOptions options = compressed({DataType::bf16, false});
+    options.collective = BucketCollective::reduce_scatter_and_release;
+    options.come_and_go = true;
+    Bucketer bucketer(world, std::vector<TensorSpec>{{10, DataType::f64}, {10}}, options);
+    for (std::size_t i = 0; i < 10; ++i) static_cast<double*>(bucketer.gradient(0).data)[i] = 0.25;
+    std::ranges::fill(floats(bucketer.gradient(1)), 0.25F);
+    bucketer.mark_ready(0);
+    bucketer.mark_ready(1);
+    bucketer.finish();
+    ASSERT_EQ(bucketer.plan().buckets.size(), 2U);
+    for (std::size_t b = 0; b < 2; ++b) {
+      BufferView const part = bucketer.shard(b);
+      EXPECT_EQ(part.dtype == DataType::f64 ? static_cast<double*>(part.data)[3] : floats(part)[3], 0.25) << b;
+    }
   });
 }
 

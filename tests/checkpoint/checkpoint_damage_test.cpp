@@ -36,7 +36,7 @@ class CheckpointDamageTest : public testing::Test {
   /// Empty when all was read and equal; else why not.
   [[nodiscard]] std::string verdict() const {
     try {
-      std::string const wrong = difference(Checkpoint::open(folder_.file("ck")), model_);
+      std::string wrong = difference(Checkpoint::open(folder_.file("ck")), model_);
       EXPECT_EQ(wrong, "");
       return wrong;
     } catch (Error const& error) {
@@ -99,6 +99,11 @@ TEST_F(CheckpointDamageTest, IsNamedWithFileTensorAndReason) {
   expect_refused(ErrorCode::invalid_argument, {files_.index().c_str(), "not written by Weft"});
   SaveFiles::write(files_.index(), "{");
   expect_refused(ErrorCode::invalid_argument, {files_.index().c_str(), "JSON", "byte 2", "from a copy"});
+  std::string const deep = std::string(500'000, '[') + std::string(500'000, ']');
+  SaveFiles::write(files_.index(), R"({"xxh64":"0","weft":)" + deep + '}');
+  expect_refused(ErrorCode::invalid_argument, {files_.index().c_str(), "deep", "from a copy"});
+  SaveFiles::write(files_.index(), R"({"xxh64":"0","weft":1e999})");
+  expect_refused(ErrorCode::invalid_argument, {files_.index().c_str(), "1e999"});
   std::string index = SaveFiles::read(files_.index());
   index.replace(index.find("\"step\": 5"), 9, "\"step\": 6");
   SaveFiles::write(files_.index(), index);

@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <utility>
 
 #include "checkpoint/sample_model.hpp"
 #include "checkpoint/save_files.hpp"
@@ -11,7 +17,20 @@
 #include "weft/checkpoint.hpp"
 #include "weft/error.hpp"
 
-// What a saver may find in its folder.
+// What a saver or a reader may find in its folder.
+
+namespace {
+
+/// Done by this thread once, within its next fstat().
+thread_local std::function<void()> g_meanwhile;
+
+}  // namespace
+
+// This program's own instead of the C library's.
+extern "C" int fstat(int descriptor, struct stat* status) noexcept {
+  if (auto const meanwhile = std::exchange(g_meanwhile, nullptr)) meanwhile();
+  return static_cast<int>(syscall(SYS_fstat, descriptor, status));
+}
 
 namespace weft::test {
 namespace {
@@ -111,6 +130,68 @@ TEST_F(CheckpointFolderTest, AllRanksSaveIntoOne) {
     CheckpointSaver const saver(world,
                                 path(std::vector{"/c", "/x/../c/", "/./c"}.at(static_cast<std::size_t>(world.rank()))));
   });
+}
+
+// A reader has the index open when a save replaces it and removes the files that it names.
+TEST_F(CheckpointFolderTest, WhatIsReplacedWhileItIsOpenedIsOpenedAnew) {
+  for (bool const together : {false, true}) {
+    run_thread_ranks(1, [&](Communicator& world) {
+      CheckpointSaver saver(world, path());
+      saver.save(whole_tensors(model_), {.step = 1});
+      saver.wait();
+      g_meanwhile = [&] {
+        saver.save(whole_tensors(model_), {.step = 2});
+        saver.wait();
+      };
+      Checkpoint const checkpoint = together ? Checkpoint::open(world, path()) : Checkpoint::open(path());
+      EXPECT_FALSE(g_meanwhile);
+      EXPECT_EQ(checkpoint.info().step, 2);
+      EXPECT_EQ(difference(checkpoint, model_), "");
+    });
+  }
+}
+
+// As a loader of data may have been forked.
+TEST_F(CheckpointFolderTest, AForkedProcessKeepsNoSaverOut) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  pid_t child = -1;
+  run_thread_ranks(1, [&](Communicator& world) {
+    CheckpointSaver const saver(world, path());
+    child = fork();
+    if (child != 0) return;
+    close(ends[1]);
+    char byte = 0;
+    _exit(static_cast<int>(read(ends[0], &byte, 1)));  // until the other end is closed
+  });
+  EXPECT_NO_THROW(save(1));
+  close(ends[1]);
+  close(ends[0]);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// A user's folder often lies in one that users may pass through and not list.
+TEST_F(CheckpointFolderTest, TheFolderAroundNeedNotBeReadable) {
+  constexpr uid_t kNobody = 65534;
+  auto const only_pass = std::filesystem::perms::owner_write | std::filesystem::perms::owner_exec |
+                         std::filesystem::perms::group_exec | std::filesystem::perms::others_exec;
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(path().c_str(), kNobody, kNobody), 0);
+  }
+  std::filesystem::permissions(folder_.file(""), only_pass);
+  expect_all_succeeded(run_forked(1, [&](int) {
+    if (geteuid() == 0 && seteuid(kNobody) != 0) return 1;
+    run_thread_ranks(1, [&](Communicator& world) {
+      CheckpointSaver saver(world, path());
+      saver.save(whole_tensors(model_), {.step = 1});
+      saver.wait();
+    });
+    return 0;
+  }));
+  std::filesystem::permissions(folder_.file(""), std::filesystem::perms::owner_all);
+  EXPECT_EQ(difference(Checkpoint::open(path()), model_), "");
 }
 
 TEST_F(CheckpointFolderTest, AFailedSaveThatNobodyWaitedForNamesItsFolder) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "checkpoint/sample_model.hpp"
@@ -222,6 +223,20 @@ TEST(CheckpointTest, MistakesAreRefusedOnAllRanksAlike) {
     if (rank == 0) tensors.push_back({"w[0:10]", {10}, 0, all});
     return tensors;
   });
+}
+
+TEST(CheckpointTest, OptionsThatCouldNotBeReadDoNotReplaceTheSaveBefore) {
+  TemporaryFolder const folder;
+  SampleModel const model = sample_model(5, 10);
+  run_thread_ranks(2, [&](Communicator& world) {
+    save(world, folder.file("ck"), random_ranges(model, world.rank(), 2, 1), {.step = 1});
+    double const lr = world.rank() == 0 ? std::numeric_limits<double>::quiet_NaN() : 0.1;
+    expect_error(ErrorCode::invalid_argument, {"AdamW", "lr is nan"}, [&] {
+      save(world, folder.file("ck"), random_ranges(model, world.rank(), 2, 1),
+           {.step = 2, .optimizer = {AdamWOptions{.lr = lr}}});
+    });
+  });
+  EXPECT_EQ(Checkpoint::open(folder.file("ck")).info().step, 1);
 }
 
 TEST(CheckpointTest, ANameGivenTwiceOnOneRankIsSaid) {

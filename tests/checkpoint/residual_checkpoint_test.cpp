@@ -159,6 +159,37 @@ TEST(ResidualCheckpoint, WithoutResidualsNothingIsOwed) {
   });
 }
 
+// Under find a rank may have had no gradient yet of what another has residuals of.
+TEST(ResidualCheckpoint, ARankWithoutAGradientSavesItsRow) {
+  TemporaryFolder const folder;
+  std::vector<NamedParameter> const parameters{{"a", {5}}, {"b", {7}}};
+  run_thread_ranks(2, [&](Communicator& world) {
+    std::vector<float> a(5);
+    std::vector<float> b(7);
+    std::vector<BufferView> const views{std::span(a), std::span(b)};
+    GradientCompressor compressor({.error_feedback = true});
+    BucketerOptions options;
+    options.unused = UnusedGradients::find;
+    options.hook = compressor.hook();
+    DataParallel ddp(world, views, options);
+    Optimizer optimizer(views, SgdOptions{});
+    for (std::size_t t = 0; t < (world.rank() == 0 ? 2U : 1U); ++t) {
+      std::ranges::fill(floats(ddp.gradient(t)), 1.001F);
+      ddp.mark_ready(t);
+    }
+    ddp.finish_and_update(optimizer);
+    CheckpointSaver saver(world, folder.file("ck"));
+    save(saver, world, optimizer, parameters, {}, &compressor);
+    saver.wait();
+
+    GradientCompressor resumed({.error_feedback = true});
+    load(Checkpoint::open(world, folder.file("ck")), world, optimizer, parameters, &resumed);
+    ASSERT_EQ(resumed.residual(1).size(), 7U);
+    EXPECT_TRUE(std::ranges::equal(resumed.residual(1), compressor.residual(1)));
+    EXPECT_EQ(resumed.residual(1)[0] == 0, world.rank() == 1);
+  });
+}
+
 TEST(ResidualCheckpoint, AResidualOfAnotherSizeFailsTheStepOnAllRanks) {
   run_thread_ranks(2, [](Communicator& world) {
     CompressedRun run(world, false);

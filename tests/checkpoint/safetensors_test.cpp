@@ -69,7 +69,7 @@ TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
 
 TEST_F(SafetensorsTest, WritesWhatItReads) {
   SafetensorsHeader header{{{"w", DataType::f64, {2, 2}, 4, 0}, {"b \"q\"", DataType::bf16, {3}, 3, 0}}, {{"x", "y"}}};
-  std::string const start = encode_safetensors(header);
+  std::string const start = encode_safetensors("model.safetensors", header);
   EXPECT_EQ(start.size() % 8, 0U);
   EXPECT_EQ(header.tensors[0].offset, start.size());
   auto const again = read_safetensors(File::open(raw(start + std::string(38, 'v'))));
@@ -77,6 +77,24 @@ TEST_F(SafetensorsTest, WritesWhatItReads) {
   EXPECT_EQ(again.tensors[1].name, "b \"q\"");
   EXPECT_EQ(again.tensors[1].offset, header.tensors[1].offset);
   EXPECT_EQ(again.metadata, header.metadata);
+}
+
+// To look through all of them for each would take minutes.
+TEST_F(SafetensorsTest, ReadsManyTensors) {
+  constexpr std::size_t kTensors = 300'000;
+  SafetensorsHeader header;
+  for (std::size_t i = 0; i < kTensors; ++i) header.tensors.push_back({std::to_string(i), DataType::u8, {0}, 0, 0});
+  auto const again = read_safetensors(File::open(raw(encode_safetensors("model.safetensors", header))));
+  EXPECT_EQ(again.tensors.size(), kTensors);
+}
+
+TEST_F(SafetensorsTest, WritesNoHeaderThatReadersRefuse) {
+  // A control character is six bytes in JSON.
+  std::string name;
+  name.resize(17'000'000, '\1');
+  SafetensorsHeader header{{{name, DataType::u8, {1}, 1, 0}}, {}};
+  expect_error(ErrorCode::invalid_argument, {"model.safetensors", "1 tensors", "100000000", "more ranks"},
+               [&] { (void)encode_safetensors("model.safetensors", header); });
 }
 
 TEST_F(SafetensorsTest, RefusesWhatIsDamaged) {
@@ -110,6 +128,10 @@ TEST_F(SafetensorsTest, RefusesWhatIsDamaged) {
           4),
       {"has a twice"});
   expect_refused(file(R"({"__metadata__":{"a":1}})", 0), {"__metadata__"});
+  expect_refused(file(tensor(R"("dtype":"F32","shape":[1e999],"data_offsets":[0,4])"), 4), {"1e999"});
+  // To print it would take more stack than there is.
+  std::string const deep = std::string(500'000, '[') + std::string(500'000, ']');
+  expect_refused(file(tensor(R"("dtype":"F32","data_offsets":[0,4],"shape":)" + deep), 4), {"deep"});
   expect_refused(folder_.file(""), {"no regular file"});
 }
 

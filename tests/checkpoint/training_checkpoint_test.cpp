@@ -258,12 +258,46 @@ TEST(TrainingCheckpointErrorsTest, AnotherModelIsRefusedOnAllRanks) {
     others.pop_back();
     expect_error(ErrorCode::invalid_argument, {"4 parameters", "has 5"},
                  [&] { trainee.load_from(checkpoint, others); });
+    // Those before it are not loaded either, on no rank.
+    trainee.step(0);
+    State const before = trainee.state();
     others = kParameters;
-    others[2].shape = {17, 130};
+    if (world.rank() == 1) others[2].shape = {17, 130};
     expect_error(ErrorCode::invalid_argument, {"matrix", "[17, 130]", "[130, 17]"},
                  [&] { trainee.load_from(checkpoint, others); });
+    EXPECT_EQ(trainee.state(), before);
     trainee.load_from(checkpoint, kParameters);
+    EXPECT_NE(trainee.state(), before);
   });
+}
+
+TEST(TrainingCheckpointErrorsTest, TensorsThatDoNotFitChangeNothing) {
+  TemporaryFolder const folder;
+  std::vector<float> const ones(30, 1.0F);
+  std::vector<std::int64_t> const integers(30, 1);
+  std::span<float const> const floats(ones);
+  auto const expect = [&](CheckpointTensor const& odd, std::initializer_list<char const*> parts) {
+    run_thread_ranks(1, [&](Communicator& world) {
+      CheckpointSaver saver(world, folder.file("ck"));
+      std::vector<CheckpointTensor> tensors{{"a", {30}, 0, floats}};
+      if (odd.name != "b") tensors.push_back({"b", {30}, 0, floats});
+      tensors.push_back(odd);
+      saver.save(tensors, {});
+      saver.wait();
+      std::vector<std::vector<float>> mine(2, std::vector<float>(30, -7.0F));
+      Optimizer optimizer(std::vector<BufferView>{std::span(mine[0]), std::span(mine[1])}, SgdOptions{});
+      GradientCompressor compressor({.error_feedback = true});
+      expect_error(ErrorCode::invalid_argument, parts, [&] {
+        load(Checkpoint::open(folder.file("ck")), world, optimizer,
+             std::vector<NamedParameter>{{"a", {30}}, {"b", {30}}}, &compressor);
+      });
+      EXPECT_EQ(mine[0], std::vector<float>(30, -7.0F));
+    });
+  };
+  expect({"b", {5, 6}, 0, floats}, {"parameter b", "[30]", "[5, 6]"});
+  expect({"b", {30}, 0, std::span<std::int64_t const>(integers)}, {"parameter b", "i64"});
+  expect({"compression.b.residual", {30}, 0, floats}, {"parameter b", "compression.b.residual"});
+  expect({"compression.b.residual", {1, 30}, 0, std::span<std::int64_t const>(integers)}, {"parameter b", "i64"});
 }
 
 TEST(TrainingCheckpointErrorsTest, AnotherOptimizerIsRefusedOnAllRanks) {

@@ -11,6 +11,7 @@
 
 #include "collectives/validation.hpp"
 #include "harness/ranks.hpp"
+#include "runtime/error_matchers.hpp"
 #include "weft/error.hpp"
 
 namespace weft::test {
@@ -206,6 +207,16 @@ TEST(EmulatedLink, ParsesAndRejects) {
                            "20us:2GB/sx", "20us:nanGB/s"}) {
     EXPECT_THROW(static_cast<void>(EmulatedLink::parse(text)), Error) << text;
   }
+}
+
+TEST(EmulatedLink, AllRanksHaveOneOrNone) {
+  run_thread_ranks(3, [](Communicator& world) {
+    CommunicatorOptions options = world.options();
+    if (world.rank() == 2) options.emulated_link = EmulatedLink::parse("1us:1GB/s");
+    expect_error(ErrorCode::mismatch, {"rank 2 has an emulated_link, rank 0 none"},
+                 [&] { (void)world.duplicate(options); });
+    world.barrier();  // it goes on
+  });
 }
 
 TEST(EmulatedLink, CollectivesLastAtLeastTheFormula) {

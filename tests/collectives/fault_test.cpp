@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
+#include "collectives/outcome.hpp"
 #include "harness/ranks.hpp"
 #include "harness/tally.hpp"
 
@@ -54,7 +57,86 @@ TEST_P(Killed, RankIsNamedByEverySurvivor) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, Killed, testing::Values(1, 10'000, 1'000'000));
 
-TEST(Fault, RankThatDiesWhileItsPrivateMemoryIsReachedIsNamed) {
+/// Leaves the ranks that are forked meanwhile one core, which they share.
+class OneCore {
+ public:
+  OneCore() {
+    ::sched_getaffinity(0, sizeof before_, &before_);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &before_)) ++cpu;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OneCore() { ::sched_setaffinity(0, sizeof before_, &before_); }
+  OneCore(OneCore const&) = delete;
+  OneCore& operator=(OneCore const&) = delete;
+
+ private:
+  cpu_set_t before_{};
+};
+
+/// A sum in whose middle a rank does `context`, a function.
+void interrupted_sum(void* sum, void const* next, std::size_t count, void* context) {
+  (*static_cast<std::function<void()> const*>(context))();
+  for (std::size_t i = 0; i < count; ++i) static_cast<float*>(sum)[i] += static_cast<float const*>(next)[i];
+}
+
+// Ranks that share cores take one another's chunks, and do not know who took the one that is not done.
+TEST(Fault, ARankThatDiesInAChunkOfItsOwnIsNamedByAll) {
+  Tally doomed;
+  OneCore const shared;
+  auto const exits = run_forked_ranks(3, [&](Communicator& world) {
+    std::function<void()> meanwhile = [&] {
+      if (world.rank() == 2) {
+        doomed.add();
+        ::raise(SIGKILL);
+      }
+      doomed.await(1);
+    };
+    auto const how = Reduction::user(interrupted_sum, &meanwhile);
+    std::vector<float> a(1 << 18);
+    try {
+      world.all_reduce(std::span(a), std::span(a), how, {.timeout = kNoticed});
+      return 1;
+    } catch (Error const& error) {
+      std::string const what = error.what();
+      std::fprintf(stderr, "%s\n", error.what());
+      return error.code() == ErrorCode::peer_lost && what.starts_with("rank 2 ") ? 0 : 2;
+    }
+  });
+  EXPECT_EQ(SIGKILL, exits[2].signal);
+  for (std::size_t const rank : {0, 1}) EXPECT_EQ(0, exits[rank].code) << exits[rank].output;
+}
+
+TEST(Fault, ARankThatIsStuckInAChunkOfItsOwnIsNamedByAll) {
+  Tally stuck;
+  Tally gave_up;
+  OneCore const shared;
+  auto const exits = run_forked_ranks(4, [&](Communicator& world) {
+    std::function<void()> meanwhile = [&] {
+      if (world.rank() == 2) {
+        stuck.add();
+        gave_up.await(3);
+      }
+      stuck.await(1);
+    };
+    std::vector<float> a(1 << 18);
+    try {
+      world.all_reduce(std::span(a), std::span(a), Reduction::user(interrupted_sum, &meanwhile),
+                       {.timeout = kImpatience});
+      return 1;
+    } catch (Error const& error) {
+      gave_up.add();
+      std::fprintf(stderr, "%s\n", error.what());
+      return error.code() == ErrorCode::timeout && std::string_view(error.what()).starts_with("rank 2 ") ? 0 : 2;
+    }
+  });
+  expect_all_succeeded(exits);
+}
+
+TEST(Fault, RootThatDiesInLongBroadcastsIsNamed) {
   auto const exits = run_forked_ranks(2, [](Communicator& world) {
     std::vector<float> a(4 << 20);
     if (world.rank() == 1) {
@@ -138,7 +220,7 @@ TEST(Fault, ARankThatWaitsIsNotBlamedForOneThatIsLate) {
     }
     try {
       world.gather(std::span(part), std::span(all), 0);
-      world.barrier({.timeout = 600ms});
+      world.barrier({.timeout = kImpatience});
       return 1;
     } catch (Error const& error) {
       gave_up.add();
@@ -169,6 +251,64 @@ TEST(Fault, AbortReachesEveryRank) {
       EXPECT_NE(std::string::npos, std::string(error.what()).find(own)) << error.what();
     }
   });
+}
+
+/// Whether it ends in the middle of one of its characters, as Python refuses to read it.
+bool ends_within_a_character(std::string const& text) {
+  auto const last = text.find_last_of('\xe2');  // where an ellipsis begins, which has three bytes
+  return last != std::string::npos && text.size() - last < 3;
+}
+
+TEST(Fault, ALongReasonIsCutBetweenCharacters) {
+  for (std::size_t before = 0; before < 3; ++before) {
+    std::string reason(before, '-');
+    for (int i = 0; i < 500; ++i) reason += "…";
+    run_thread_ranks(2, [&](Communicator& world) {
+      world.abort(reason);
+      try {
+        world.barrier();
+        ADD_FAILURE();
+      } catch (Error const& error) {
+        std::string const what = error.what();
+        auto const end = what.find("; rank");
+        ASSERT_NE(std::string::npos, end) << what;
+        EXPECT_FALSE(ends_within_a_character(what.substr(0, end))) << what;
+      }
+      auto const outcome = Outcome::of(Error(ErrorCode::aborted, reason));
+      EXPECT_FALSE(ends_within_a_character(outcome.why));
+    });
+  }
+}
+
+// Rank 0 may use its buffer again once its call has failed, while rank 1 still reads there.
+TEST(Fault, ACallThatReadsFromARankWhoseCallHasFailedFailsToo) {
+  Tally reading;
+  Tally failed;
+  auto const body = [&](Communicator& world) {
+    constexpr std::size_t kCount = 1 << 20;
+    auto const send = world.allocate(2 * kCount, DataType::f32);
+    auto const recv = world.allocate(kCount, DataType::f32);
+    std::thread stopping([&] {
+      if (world.rank() != 0) return;
+      reading.await(1);
+      world.abort("enough");
+    });
+    std::function<void()> meanwhile = [&] {
+      if (world.rank() != 1) return;
+      reading.add();
+      failed.await(1);
+    };
+    try {
+      world.reduce_scatter(send.view(), recv.view(), Reduction::user(interrupted_sum, &meanwhile));
+      ADD_FAILURE() << "rank " << world.rank();
+    } catch (Error const& error) {
+      EXPECT_EQ(ErrorCode::aborted, error.code()) << error.what();
+    }
+    if (world.rank() == 0) failed.add();
+    stopping.join();
+  };
+  // What was measured of this machine does not matter.
+  run_thread_ranks(2, body, {.config = Config{}});
 }
 
 TEST(Fault, NothingIsLeftInSharedMemory) {

@@ -290,6 +290,7 @@ struct sigaction current_action() {
 }
 
 TEST(FlightDumpSignal, CallsTheHandlerThatWasThereAndPutsItBack) {
+  g_handled = 0;
   ::signal(SIGUSR2, [](int) { ++g_handled; });
   auto const before = current_action().sa_handler;
   {
@@ -303,6 +304,31 @@ TEST(FlightDumpSignal, CallsTheHandlerThatWasThereAndPutsItBack) {
     FlightDumpSignal const again;
     ::raise(SIGUSR2);
     EXPECT_EQ(g_handled, 2);
+  }
+  ::signal(SIGUSR2, SIG_DFL);
+}
+
+struct sigaction g_taken_over {};
+
+void call_what_was_there(int signal, siginfo_t* info, void* context) {
+  ++g_handled;
+  if (g_handled < 10) g_taken_over.sa_sigaction(signal, info, context);
+}
+
+TEST(FlightDumpSignal, DoesNotCallItselfThroughAHandlerThatTookOver) {
+  {
+    FlightDumpSignal const first;
+    g_taken_over = current_action();
+    struct sigaction taking {};
+    taking.sa_sigaction = call_what_was_there;
+    taking.sa_flags = SA_SIGINFO;
+    sigaction(SIGUSR2, &taking, nullptr);
+  }
+  {
+    FlightDumpSignal const second;  // before which is what calls ours
+    g_handled = 0;
+    ::raise(SIGUSR2);
+    EXPECT_EQ(g_handled, 1);
   }
   ::signal(SIGUSR2, SIG_DFL);
 }

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "harness/ranks.hpp"
 #include "harness/sanitizers.hpp"
 #include "weft/error.hpp"
+#include "weft/group.hpp"
 #include "weft/messenger.hpp"
 #include "weft/stream.hpp"
 
@@ -55,6 +57,22 @@ TEST(Fork, AChildsCallsAreRefusedAndItsParentsGoOn) {
              is_refused([&] { messenger.receive(ones, peer); });
     });
     if (code != 0) return 10 + code;
+    // While this rank's thread is at it.
+    float coming = 0;
+    std::optional<Messenger> another(world);
+    auto const receive = another->receive({&coming, 1, DataType::f32}, peer);
+    (void)receive.wait_for(std::chrono::milliseconds(20));
+    Group group(world);
+    world.all_reduce(ones, ones, ReduceOp::sum);
+    int const left = in_a_child([&] {
+      auto const refused = is_refused([&] { receive.wait(); }) && is_refused([&] { (void)group.end(); });
+      another.reset();
+      return refused;
+    });
+    if (left != 0) return 20 + left;
+    group.end();
+    another->send(ones, peer).wait();
+    receive.wait();
     float sum = 1;
     BufferView const sums{&sum, 1, DataType::f32};
     world.all_reduce(sums, sums, ReduceOp::sum);

@@ -72,6 +72,39 @@ TEST(Messenger, ContinuationsRunOnceEvenWhenNobodyWaits) {
   });
 }
 
+TEST(Messenger, ContinuationsMayCallItAsTheyGo) {
+  struct Caller {
+    Messenger::Request pending;
+    std::atomic<int>& calls;
+    ~Caller() {
+      pending.then([count = &calls] { ++*count; });
+    }
+  };
+  run_thread_ranks(2, [](Communicator& world) {
+    Messenger messenger(world);
+    std::atomic<int> calls{0};
+    Bytes first(50);
+    Bytes second(50);
+    if (world.rank() == 1) {
+      auto const pending = messenger.receive(std::span(second), 0, 2);
+      auto const request = messenger.receive(std::span(first), 0, 1);
+      request.then([caller = std::shared_ptr<Caller>(new Caller{pending, calls})] {});
+      world.barrier();
+      request.wait();
+      world.barrier();
+      pending.wait();
+      while (calls.load() == 0) std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(1, calls.load());
+    } else {
+      world.barrier();
+      messenger.send(std::span(first), 1, 1).wait();
+      world.barrier();
+      messenger.send(std::span(second), 1, 2).wait();
+    }
+    world.barrier();
+  });
+}
+
 TEST(Messenger, ThreadsShareIt) {
   run_thread_ranks(2, [](Communicator& world) {
     Messenger messenger(world);
@@ -196,6 +229,63 @@ TEST(MessengerErrors, PendingOperationsEndWithIt) {
     }
     EXPECT_TRUE(request->test());
     EXPECT_THROW(request->wait(), Error);
+    world.barrier();
+  });
+}
+
+TEST(Messenger, AContinuationMayDestroyIt) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Bytes bytes(50);
+    for (bool const waits : {false, true}) {
+      std::optional<Messenger> messenger(world);
+      std::atomic<bool> destroyed{false};
+      if (world.rank() == 1) messenger->send(std::span(bytes), 0).wait();
+      if (world.rank() == 0) {
+        auto const request = messenger->receive(std::span(bytes), 1);
+        request.then([&] {
+          messenger.reset();
+          destroyed.store(true);
+        });
+        if (waits) request.wait();
+        while (!destroyed.load()) std::this_thread::yield();
+      }
+      world.barrier();
+    }
+  });
+}
+
+// The receiver knows of the message from its head and waits for the rest: nothing may come in its place.
+TEST(MessengerErrors, NothingFollowsAMessageThatEndsHalfway) {
+  run_thread_ranks(3, [](Communicator& world) {
+    Bytes longer(1 << 20);
+    Bytes bytes(10);
+    auto const expect_aborted = [](std::string const& peer, auto const& body) {
+      try {
+        body();
+        ADD_FAILURE() << "no error";
+      } catch (Error const& error) {
+        EXPECT_EQ(ErrorCode::aborted, error.code()) << error.what();
+        EXPECT_NE(std::string::npos, std::string(error.what()).find(peer)) << error.what();
+      }
+    };
+    if (world.rank() == 0) {
+      std::optional<Messenger::Request> request;
+      {
+        Messenger messenger(world);
+        request = messenger.send(std::span(longer), 1);
+      }
+      expect_aborted("destroyed", [&] { request->wait(); });
+      Messenger next(world);
+      expect_aborted("rank 1", [&] { (void)next.send(std::span(bytes), 1); });
+      next.send(std::span(bytes), 2).wait();
+      next.receive(std::span(bytes), 1).wait();
+    } else {
+      Messenger messenger(world);
+      if (world.rank() == 1) messenger.send(std::span(bytes), 0).wait();
+      if (world.rank() == 2) messenger.receive(std::span(bytes), 0).wait();
+    }
+    world.barrier();
+    if (world.rank() == 0) expect_aborted("rank 1", [&] { world.send(std::span(bytes), 1); });
     world.barrier();
   });
 }

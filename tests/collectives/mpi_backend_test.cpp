@@ -57,6 +57,9 @@ TEST_P(MpiBackends, AbortReachesEveryRank) {
 TEST_P(MpiBackends, ARankThatLeavesIsNamed) {
   expect_success("leave");
 }
+TEST_P(MpiBackends, WhatARankSentBeforeItLeftArrives) {
+  expect_success("send_and_leave");
+}
 TEST_P(MpiBackends, ManyCommunicatorsAtOnce) {
   expect_success("communicators");
 }
@@ -95,6 +98,17 @@ TEST_P(StoppedRanks, AreNamed) {
 
 INSTANTIATE_TEST_SUITE_P(InAGather, StoppedRanks, testing::Values("stop_in_gather_0", "stop_in_gather_1"));
 
+/// The same within a call over two levels, each rank waiting on the level that it is at.
+struct RanksStoppedBetweenHosts : testing::TestWithParam<char const*> {};
+
+TEST_P(RanksStoppedBetweenHosts, AreNamed) {
+  auto const outcome = mpirun(GetParam(), {"hierarchical", "aabb"});
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(InABroadcast, RanksStoppedBetweenHosts,
+                         testing::Values("stop_between_hosts_0", "stop_between_hosts_1", "stop_between_hosts_2"));
+
 struct Placements : testing::TestWithParam<Setting> {};
 
 TEST_P(Placements, EveryOperationGivesTheBitsOfSharedMemory) {
@@ -116,6 +130,16 @@ INSTANTIATE_TEST_SUITE_P(All, Placements,
                                          Setting{"hierarchical", "abbb"}, Setting{"hierarchical", "aaa"},
                                          Setting{"hierarchical", "ab"}, Setting{"hierarchical", "aabbc"},
                                          Setting{"hierarchical", "abcab"}, Setting{"default", "aabb"}));
+
+TEST(MpiMessages, AFailureOfOneLevelEndsThoseOfTheOther) {
+  auto const outcome = mpirun("lost_messages", {"hierarchical", "aab"});
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+TEST(MpiStartUp, WhatComesTooLateIsWrittenToNobodysMemory) {
+  auto const outcome = mpirun("late_to_mpi", {"mpi", "aaa"});
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+}
 
 /// Every back end against MPI's own functions.
 struct Differential : testing::TestWithParam<Setting> {};
@@ -140,6 +164,15 @@ TEST(MpiCrowd, AWaitGivesWayToProgramsThatComputeAndComesBack) {
 TEST(MpiSelection, SharedMemoryIsRefusedAcrossHosts) {
   auto const outcome = mpirun("refuse", {"default", "ab"});
   EXPECT_EQ(0, outcome.code) << outcome.output;
+}
+
+TEST(MpiSelection, MoreRanksThanCanShareMemoryCountAsSeveralHosts) {
+  auto const outcome = run_shell("WEFT_EXPLAIN=1 timeout 90 " WEFT_MPIRUN " --oversubscribe -np 66 " WEFT_MPI_PROBE
+                                 " differential default " +
+                                 std::string(66, 'a') + " 3 1");
+  EXPECT_EQ(0, outcome.code) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::HasSubstr("hierarchical, 66 ranks: "));
+  EXPECT_THAT(outcome.output, testing::HasSubstr("shm, 33 ranks: "));
 }
 
 /// Between hosts, with `variables` in the environment of every rank.

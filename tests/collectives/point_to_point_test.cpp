@@ -120,6 +120,32 @@ TEST(PointToPointErrors, ADifferentSizeIsAMismatchAtBothEnds) {
   });
 }
 
+TEST(PointToPointErrors, TheOtherMessagesOfAMismatchedCallArrive) {
+  run_thread_ranks(3, [](Communicator& world) {
+    std::vector<float> longer(1'000'000, static_cast<float>(world.rank()));
+    std::vector<float> values(10, 5.0F);
+    if (world.rank() == 0) {
+      world.send(std::span(values), 1);
+      EXPECT_THROW(world.send(std::span(longer), 1), Error);  // at both ends, now or later
+    } else if (world.rank() == 1) {
+      std::vector<float> other(20);
+      try {
+        world.send_recv(std::span(longer), 2, std::span(other), 0);
+        ADD_FAILURE() << "received something else";
+      } catch (Error const& error) {
+        EXPECT_EQ(ErrorCode::mismatch, error.code()) << error.what();
+      }
+      world.send(std::span(values), 2);
+    } else {
+      world.recv(std::span(longer), 1);
+      EXPECT_EQ(1.0F, longer.back());
+      world.recv(std::span(values).first(10), 1);
+      EXPECT_EQ(5.0F, values.back());
+    }
+    world.barrier();
+  });
+}
+
 TEST(PointToPointErrors, BadPeersAreRefused) {
   run_thread_ranks(2, [](Communicator& world) {
     float value = 0;

@@ -241,6 +241,35 @@ TEST(Reduction, OnAStreamNeedsNothingOfTheCallersButItsContext) {
   });
 }
 
+void add_aligned(void* accumulator, void const* next, std::size_t count, void* context) {
+  for (auto const* array : {static_cast<void const*>(accumulator), next}) {
+    if (reinterpret_cast<std::uintptr_t>(array) % 64 != 0) *static_cast<bool*>(context) = false;
+  }
+  auto* const sums = static_cast<std::uint64_t*>(accumulator);
+  for (std::size_t i = 0; i < 2 * count; ++i) sums[i] += static_cast<std::uint64_t const*>(next)[i];
+}
+
+TEST(Reduction, FunctionsGetAlignedArraysWhereverTheBuffersLie) {
+  run_thread_ranks(3, [](Communicator& world) {
+    bool aligned = true;
+    auto const how = Reduction::user(&add_aligned, &aligned, 16, "add");
+    std::vector<std::uint64_t> values(2 * 5000 + 2);
+    for (std::size_t const elements : {1, 2, 3, 20, 23, 24, 300, 5000}) {
+      std::span<std::uint64_t> const all(values.data() + 2, 2 * elements);
+      std::fill(all.begin(), all.end(), 3);
+      world.reduce(all, all, how, 1);
+      if (world.rank() == 1) {
+        EXPECT_EQ(static_cast<std::ptrdiff_t>(all.size()), std::count(all.begin(), all.end(), 9)) << elements;
+      }
+      std::fill(all.begin(), all.end(), 4);
+      world.all_reduce(all, all, how);
+      EXPECT_EQ(static_cast<std::ptrdiff_t>(all.size()), std::count(all.begin(), all.end(), 12)) << elements;
+      world.scan(all, all, how);
+    }
+    EXPECT_TRUE(aligned);
+  });
+}
+
 /// The message of the invalid_argument that `body` throws.
 template <typename Body>
 std::string refusal(Body&& body) {

@@ -141,6 +141,20 @@ TEST(SharedHeapCollectives, LargeOnesAreZeroCopyAndSmallOnesStaged) {
   });
 }
 
+TEST(SharedHeapCollectives, PartsThatOverlapAreReachedThoughTogetherTheyAreLongerThanTheBuffer) {
+  run_processes(2, [](Communicator& world, SharedHeap&) {
+    constexpr std::size_t kCount = 500'000;
+    auto const send = world.allocate(kCount, DataType::f32);
+    std::fill(send.as<float>().begin(), send.as<float>().end(), 1.0F);
+    auto const recv = Buffer::host(kCount, DataType::f32);
+    std::vector<std::size_t> const counts(2, kCount);
+    std::vector<std::size_t> const offsets(2, 0);
+    world.reduce_scatter(send.view(), recv.view(), {counts, offsets}, ReduceOp::sum);
+    EXPECT_EQ("zero copy", last_path(world));
+    EXPECT_EQ(kCount, static_cast<std::size_t>(std::count(recv.as<float>().begin(), recv.as<float>().end(), 2.0F)));
+  });
+}
+
 TEST(SharedHeapCollectives, WhatKeepsACallFromItIsNamed) {
   run_processes(3, [](Communicator& world, SharedHeap& heap) {
     constexpr std::size_t kCount = 1U << 22U;  // more than is fed to ranks that share cores

@@ -3,11 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "harness/ranks.hpp"
-#include "weft/shared_heap.hpp"
+#include "weft/weft.hpp"
 
 namespace weft::test {
 namespace {
@@ -51,6 +54,31 @@ TEST(SharedHeapFork, WhatTheChildWritesStaysItsOwn) {
     }
     return heap->allocate(kBytes) != nullptr ? 0 : 2;
   });
+}
+
+/// Gathers what both ranks have written to `memory`; which rank's part is wrong, from 1, or 0.
+int gather_from(float* memory, std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<SharedHeap> heap) {
+  constexpr std::size_t kCount = std::size_t{1} << 20U;
+  auto const rank = bootstrap->rank();
+  auto world = Communicator::create(std::move(bootstrap), {.config = Config{}, .heap = std::move(heap)});
+  std::fill_n(memory, kCount, static_cast<float>(rank + 1));
+  std::vector<float> all(2 * kCount);
+  world.all_gather(std::span<float const>(memory, kCount), std::span(all));
+  if (std::count(all.begin(), all.begin() + kCount, 1.0F) != kCount) return 1;
+  return std::count(all.begin() + kCount, all.end(), 2.0F) == kCount ? 0 : 2;
+}
+
+TEST(SharedHeapFork, NobodyLooksForWhatAChildSendsInItsParentsHeap) {
+  expect_all_succeeded(run_forked_bootstraps(2, [](std::shared_ptr<Bootstrap> bootstrap) {
+    auto const heap = SharedHeap::create(std::size_t{16} << 20U);
+    auto* const block = static_cast<float*>(heap->allocate(std::size_t{4} << 20U));
+    std::memset(block, 0, std::size_t{4} << 20U);
+    if (bootstrap->rank() == 0) return gather_from(block, std::move(bootstrap), heap);
+    auto const child = fork_around(*heap);
+    if (child == 0) ::_exit(gather_from(block, std::move(bootstrap), heap));
+    auto const code = exit_code(child);
+    return code == 0 ? 0 : 10 + code;
+  }));
 }
 
 TEST(SharedHeapFork, TheParentReusesNoBlockThatALivingChildMayRead) {

@@ -1,18 +1,30 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <random>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "collectives/shm/fd_passing.hpp"
 #include "collectives/shm/segment.hpp"
 #include "collectives/shm/symmetric_heap.hpp"
+#include "examples/temporary_folder.hpp"
 #include "harness/ranks.hpp"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace weft::test {
@@ -31,6 +43,102 @@ TEST(SymmetricMemory, IsZeroFilledSeparatePerRankAndOutlivesTheCommunicator) {
     for (auto const value : kept.as<std::int32_t>()) ASSERT_EQ(world.rank(), value);
   });
 }
+
+/// A tree of control groups in which this process would be.
+class ControlGroups {
+ public:
+  explicit ControlGroups(std::string const& membership) { write(own_, membership + "\n"); }
+
+  /// `file` lies below the root, and its folders come with it.
+  void set(std::string const& file, std::string const& text) const {
+    std::filesystem::create_directories((root_ / file).parent_path());
+    write(root_ / file, text + "\n");
+  }
+  [[nodiscard]] std::size_t available() const { return shm::available_memory(root_, own_); }
+
+ private:
+  static void write(std::filesystem::path const& file, std::string const& text) { std::ofstream(file) << text; }
+
+  TemporaryFolder folder_;
+  std::filesystem::path root_ = folder_.file("groups");
+  std::filesystem::path own_ = folder_.file("own");
+};
+
+// As in a container with a limit whose programs have read many files.
+TEST(SymmetricMemory, WhatThePageCacheHoldsIsAvailable) {
+  ControlGroups const groups("0::/");
+  groups.set("memory.max", "1000000");
+  groups.set("memory.current", "999000");
+  EXPECT_EQ(1000U, groups.available());
+  groups.set("memory.stat",
+             "anon 39000\nfile 960000\nshmem 10000\ninactive_anon 40000\n"
+             "inactive_file 700000\nactive_file 200000\nunevictable 0");
+  EXPECT_EQ(901'000U, groups.available());
+  groups.set("memory.max", "max");
+  EXPECT_LT(1'000'000U, groups.available()) << "as much as the machine has";
+}
+
+// As under a batch system, which limits the job and not the step that the process is of.
+TEST(SymmetricMemory, TheLimitMayBeOfAGroupFurtherUp) {
+  ControlGroups const groups("0::/system.slice/job_7/step_0");
+  groups.set("system.slice/job_7/memory.max", "500000");
+  groups.set("system.slice/job_7/memory.current", "200000");
+  groups.set("system.slice/job_7/step_0/memory.max", "max");
+  groups.set("system.slice/job_7/step_0/memory.current", "100000");
+  groups.set("system.slice/job_8/memory.max", "1000");
+  groups.set("system.slice/job_8/memory.current", "0");
+  EXPECT_EQ(300'000U, groups.available());
+}
+
+TEST(SymmetricMemory, GroupsOfVersion1LimitAsWell) {
+  ControlGroups const groups("5:cpu,cpuacct:/a\n4:hugetlb,memory:/a/b\n0::/");
+  groups.set("memory/a/memory.limit_in_bytes", "500000");
+  groups.set("memory/a/memory.usage_in_bytes", "200000");
+  groups.set("memory/a/memory.stat", "inactive_file 9\ntotal_inactive_file 20000\ntotal_active_file 3000");
+  groups.set("memory/a/b/memory.limit_in_bytes", "9223372036854771712");  // none
+  groups.set("memory/a/b/memory.usage_in_bytes", "100000");
+  EXPECT_EQ(323'000U, groups.available());
+}
+
+// A container may be told the whole machine's name of its group, and sees that as the root.
+TEST(SymmetricMemory, AContainersGroupIsTheRoot) {
+  ControlGroups const groups("4:memory:/docker/0123abcd");
+  groups.set("memory/memory.limit_in_bytes", "500000");
+  groups.set("memory/memory.usage_in_bytes", "200000");
+  EXPECT_EQ(300'000U, groups.available());
+}
+
+#if defined(__x86_64__)
+/// Lets madvise() know as little of MADV_POPULATE_WRITE as before Linux 5.14, in this process for good; whether it
+/// does.
+bool forget_populating() {
+  constexpr unsigned kPopulateWrite = 23;
+  std::array<sock_filter, 6> program{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(std::uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kPopulateWrite, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  sock_fprog const filter{static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(SymmetricMemory, RanksOfOneProcessHaveItOnOlderKernelsToo) {
+  constexpr int kNoFilters = 77;
+  auto const exits = run_forked(1, [](int) {
+    if (!forget_populating()) return kNoFilters;
+    run_thread_ranks(3, [](Communicator& world) {
+      auto const buffer = world.allocate(100'000, DataType::i32);
+      world.all_reduce(buffer.view(), buffer.view(), ReduceOp::sum);
+    });
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (exits[0].code == kNoFilters) GTEST_SKIP() << "no system call filters here";
+  expect_all_succeeded(exits);
+}
+#endif
 
 TEST(SymmetricMemory, ReleasedBuffersAreNotMistakenForNewOnes) {
   run_thread_ranks(2, [](Communicator& world) {

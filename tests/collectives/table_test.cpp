@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "collectives/merged_call.hpp"
@@ -240,6 +243,92 @@ TEST_P(Tables, DirectCallsMoveTheRightDataWhetherLinesAreTakenOrNot) {
   });
 }
 
+// Each rank's parts lie where it says, so that the others cannot tell from theirs whether it gathers in place.
+TEST(TwoRanks, AllGatherPartsThatLieElsewhereOnEach) {
+  test::run_thread_bootstraps(2, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto plan = plan_for(2, false);
+    auto& rules = plan.selector.rules(Collective::all_gather);
+    rules.small = {};
+    rules.symmetric = {Choice{Choice::kUnlimited, 0, Algorithm::direct}};
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    backend->take_up_to(Choice::kUnlimited);
+    Caller caller(*backend);
+    constexpr std::size_t kCount = 25'000;  // of either
+    auto const rank = static_cast<std::size_t>(bootstrap->rank());
+    auto const symmetric = caller.allocate(3 * kCount);
+    auto* const memory = static_cast<std::int32_t*>(symmetric.get());
+    std::array<std::size_t, 2> const counts{kCount, kCount};
+    // In place on none, one or both; with gaps of other lengths.
+    for (int round = 0; round < 24; ++round) {
+      std::array<std::size_t, 2> const offsets{0, kCount + 17 * rank};
+      auto const in_place = (round >> rank) % 2 == 0;
+      auto* const send = in_place ? memory + offsets[rank] : memory + 2 * kCount + 100;
+      std::fill_n(memory, 2 * kCount + 100, -1);
+      for (std::size_t i = 0; i < kCount; ++i) send[i] = static_cast<std::int32_t>(rank * 100'000 + i) + round;
+      auto call = caller.next(Operation::all_gather_v, 2 * kCount, send, memory);
+      call.recv_parts = {counts, offsets};
+      backend->all_gather(call);
+      for (std::size_t of = 0; of < 2; ++of) {
+        for (std::size_t i = 0; i < kCount; ++i) {
+          auto const expected = static_cast<std::int32_t>(of * 100'000 + i) + round;
+          ASSERT_EQ(expected, memory[offsets[of] + i]) << "round " << round << ", rank " << of << ", element " << i;
+        }
+      }
+    }
+    (void)bootstrap->all_gather({});
+  });
+}
+
+// Rank 0 explains, the others do not.
+TEST_P(Tables, ExplainedBroadcastsGoTheSameWayOnEveryRank) {
+  auto const ranks = GetParam();
+  test::run_thread_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto plan = plan_for(ranks, false);
+    plan.explains = true;
+    auto& rules = plan.selector.rules(Collective::broadcast);
+    auto const chunk = rules.small[0].chunk_bytes;
+    Choices const ways[] = {{},  // none is small: ranks negotiate
+                            {Choice{Choice::kUnlimited, chunk, Algorithm::fed}},
+                            {Choice{Choice::kUnlimited, chunk, Algorithm::two_level}}};
+    for (auto const& way : ways) {
+      if (way.front().algorithm == Algorithm::two_level && way.front().up_to > 0 && plan.tuning.group_ranks == 0)
+        continue;
+      rules.small = way;
+      auto const backend = ShmBackend::assemble(*bootstrap, plan);
+      Caller caller(*backend);
+      std::array<std::int32_t, 20> values{};
+      for (std::size_t const count : {0, 1, 14, 15, 20}) {  // 14: as much as rides in a line
+        values.fill(bootstrap->rank() == 1 ? 7 : -1);
+        backend->broadcast(caller.next(Operation::broadcast, count, values.data(), values.data(), 1));
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(7, values[i]) << count << ", element " << i;
+      }
+      (void)bootstrap->all_gather({});
+    }
+  });
+}
+
+// What lies between the calls takes part in sums, and shares the scales of what crosses hosts in fp8.
+TEST(MergedCalls, AreFlatWithNothingInTheirGaps) {
+  test::run_thread_bootstraps(2, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto const backend = ShmBackend::assemble(*bootstrap, plan_for(2, false));
+    Caller caller(*backend);
+    Values values(100, 5);
+    constexpr MergeLimits kLimits{.each = 1 << 20, .together = 1 << 24};
+    MergedCall merged(caller.next(Operation::all_reduce, 3, values.data(), values.data()), &Backend::all_reduce,
+                      kLimits);
+    merged.add(values.data() + 10, values.data() + 10, 0, 0);
+    merged.add(values.data() + 20, values.data() + 20, 17, 0);
+    merged.close();
+    std::vector<std::byte> scratch(4096, std::byte{0xff});
+    run_flat(*backend, merged, bootstrap->rank(), 2, scratch, [](Call const& flat) {
+      auto const* const sent = static_cast<std::int32_t const*>(flat.send);
+      EXPECT_EQ(20, std::count(sent, sent + flat.contract.count, 5));
+      EXPECT_EQ(static_cast<std::ptrdiff_t>(flat.contract.count) - 20, std::count(sent, sent + flat.contract.count, 0));
+    });
+    (void)bootstrap->all_gather({});
+  });
+}
+
 /// Whether every rank may read every other's memory: containers may forbid it.
 bool all_reach_all(Bootstrap& bootstrap) {
   auto const tell = [&](auto const& mine) { return bootstrap.all_gather(std::as_bytes(std::span(&mine, 1))); };
@@ -251,19 +340,25 @@ bool all_reach_all(Bootstrap& bootstrap) {
   return std::all_of(reached.begin(), reached.end(), [](std::byte one) { return one == std::byte{1}; });
 }
 
+/// Whatever lies in private memory goes by the kernel, in these collectives.
+Plan plan_that_fetches(int ranks, std::vector<Collective> const& collectives) {
+  auto plan = plan_for(ranks, false);
+  plan.tuning.reads_peers = true;
+  for (auto const collective : collectives) {
+    auto& rules = plan.selector.rules(collective);
+    rules.small = {};
+    rules.other = {Choice{Choice::kUnlimited, 0, Algorithm::fetched}};
+  }
+  return plan;
+}
+
 // Which of them are fetched at all depends on the machine, so that other tests may never come here.
 TEST_P(Tables, WhatIsFetchedOutOfOtherProcessesIsRight) {
   auto const ranks = GetParam();
   auto const exits = test::run_forked_bootstraps(ranks, [ranks](std::shared_ptr<Bootstrap> const& bootstrap) {
     if (!all_reach_all(*bootstrap)) return 0;
-    auto plan = plan_for(ranks, false);
-    plan.tuning.reads_peers = true;
-    for (auto const collective :
-         {Collective::all_gather, Collective::pull, Collective::broadcast, Collective::gather, Collective::scatter}) {
-      auto& rules = plan.selector.rules(collective);
-      rules.small = {};
-      rules.other = {Choice{Choice::kUnlimited, 0, Algorithm::fetched}};
-    }
+    auto const plan = plan_that_fetches(ranks, {Collective::all_gather, Collective::pull, Collective::broadcast,
+                                                Collective::gather, Collective::scatter});
     auto const backend = ShmBackend::assemble(*bootstrap, plan);
     Caller caller(*backend);
     constexpr std::size_t kMost = 400'000;
@@ -275,6 +370,92 @@ TEST_P(Tables, WhatIsFetchedOutOfOtherProcessesIsRight) {
     return 0;
   });
   test::expect_all_succeeded(exits);
+}
+
+// Feeds take more at once than the smallest rings.
+TEST(TwoLevels, StageNoMoreAtOnceThanARingHolds) {
+  constexpr int kRanks = 4;
+  auto const exits = test::run_forked_bootstraps(kRanks, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    auto plan = plan_for(kRanks, false);
+    plan.tuning.ring_bytes = std::size_t{16} << 10;
+    auto& rules = plan.selector.rules(Collective::broadcast);
+    rules.small = {Choice{Choice::kUnlimited, Feeds::block_bytes(Choice::kUnlimited), Algorithm::two_level}};
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    Values values(100'003);
+    for (int root = 0; root < kRanks; ++root) {
+      std::iota(values.begin(), values.end(), backend->rank() == root ? root : -1);
+      backend->broadcast(caller.next(Operation::broadcast, values.size(), values.data(), values.data(), root));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (values[i] != root + static_cast<std::int32_t>(i)) return 1;
+      }
+    }
+    (void)bootstrap->all_gather({});
+    return 0;
+  });
+  test::expect_all_succeeded(exits);
+}
+
+// The kernel copies for as long as it takes, whatever has become of the call meanwhile.
+TEST(FetchedCalls, WhoeverLentMemoryHasItBackWhenTheyFail) {
+  constexpr std::size_t kCount = std::size_t{128} << 20;  // of each rank: takes some 100 ms
+  constexpr std::size_t kSeen = 1024;
+  auto const exits = test::run_forked_bootstraps(3, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    if (!all_reach_all(*bootstrap)) return 0;
+    auto const plan = plan_that_fetches(3, {Collective::gather});
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    auto const rank = bootstrap->rank();
+    // Never written here: the less memory rank 1 has the sooner its process is gone.
+    std::unique_ptr<std::int32_t[]> const memory(new std::int32_t[rank == 0 ? 3 * kCount : kCount]);
+    // In place on the root, which copies nothing before it waits for the others.
+    auto const call = caller.next(Operation::gather, kCount, memory.get(), rank == 0 ? memory.get() : nullptr, 0);
+    if (rank == 1) {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ::raise(SIGKILL);
+      }).detach();
+    }
+    try {
+      backend->gather(call);
+      return rank == 0 ? 2 : 0;  // who gives may be through before anybody knows
+    } catch (Error const&) {
+      if (rank != 0) return 0;
+      auto* const last = memory.get() + 3 * kCount - kSeen;
+      std::fill_n(last, kSeen, -7);
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      return std::count(last, last + kSeen, -7) == kSeen ? 0 : 1;
+    }
+  });
+  EXPECT_EQ(0, exits[0].code) << "rank 2 wrote on: " << exits[0].output;
+  EXPECT_EQ(0, exits[2].code) << exits[2].output;
+}
+
+// The kernel says only that there is no such memory.
+TEST(FetchedCalls, ARankThatDiesMeanwhileIsNamed) {
+  auto const exits = test::run_forked_bootstraps(3, [](std::shared_ptr<Bootstrap> const& bootstrap) {
+    if (!all_reach_all(*bootstrap)) ::raise(SIGKILL);
+    auto const plan = plan_that_fetches(3, {Collective::broadcast});
+    auto const backend = ShmBackend::assemble(*bootstrap, plan);
+    Caller caller(*backend);
+    Values values(std::size_t{4} << 20);
+    if (bootstrap->rank() == 1) {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ::raise(SIGKILL);
+      }).detach();
+    }
+    try {
+      for (;;) backend->broadcast(caller.next(Operation::broadcast, values.size(), values.data(), values.data(), 1));
+    } catch (Error const& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      return error.code() == ErrorCode::peer_lost && std::string(error.what()).find("rank 1") != std::string::npos ? 0
+                                                                                                                   : 1;
+    }
+  });
+  if (exits[0].signal == SIGKILL) GTEST_SKIP() << "the kernel lets no rank read another's memory";
+  EXPECT_EQ(SIGKILL, exits[1].signal);
+  for (std::size_t const rank : {0U, 2U}) EXPECT_EQ(0, exits[rank].code) << exits[rank].output;
 }
 
 // A merged call is flat, and what is flat is staged, whatever was measured of plain calls.

@@ -180,6 +180,12 @@ TEST(CostModel, WhatIsFetchedUnmeasuredIsFedWhereThatWins) {
   EXPECT_EQ((Choices{fed, derived[1]}), other(200)) << "beyond the caches nothing was measured";
 }
 
+TEST(CostModel, WhatRanksMeasureInOneAnothersPrivateMemoryIsNotForThoseThatMayNotReachIt) {
+  auto reading = tuning(4);
+  reading.reads_peers = true;
+  EXPECT_NE(describe_machine({}, reading, 4, {0, 1, 2, 3}, 64), describe_machine({}, tuning(4), 4, {0, 1, 2, 3}, 64));
+}
+
 TEST(CostModel, PredictsPrivateMemoryByItsOwnCosts) {
   auto costs = private_model(Collective::pull, Algorithm::swapped, 50);
   costs.of(Collective::pull, Algorithm::swapped) = cost(1, 1);

@@ -2,9 +2,18 @@
 #include "collectives/shm/tuning_cache.hpp"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -109,6 +118,23 @@ TEST_F(TuningFile, BadFilesAreWarnedOfOnceAndLeftAlone) {
   }
 }
 
+TEST_F(TuningFile, WritersAtOnceLeaveItWhole) {
+  testing::internal::CaptureStderr();
+  {
+    std::vector<std::jthread> writers;
+    for (int writer = 0; writer < 4; ++writer) {
+      writers.emplace_back([&, writer] {
+        TuningCache const cache(file.string());
+        for (int round = 0; round < 40; ++round) cache.add(std::to_string(100 * writer + round), model(100));
+      });
+    }
+  }
+  EXPECT_EQ("", testing::internal::GetCapturedStderr());
+  EXPECT_TRUE(nlohmann::json::parse(content()).at("machines").is_object());
+  std::filesystem::directory_iterator const files(file.parent_path());
+  EXPECT_EQ(1, std::distance(begin(files), end(files))) << "what was begun is gone";
+}
+
 TEST_F(TuningFile, OneRankReadsIt) {
   write("a letter to a friend");
   CommunicatorOptions options;
@@ -124,6 +150,42 @@ TEST_F(TuningFile, OneRankReadsIt) {
   }
   EXPECT_EQ(said.find("[warn]"), said.rfind("[warn]")) << said;
 }
+
+#if defined(__x86_64__)
+/// Has the kernel refuse sets of up to 1024 processors, as where there are more, in this process for good; whether it
+/// does.
+bool want_larger_cpu_sets() {
+  std::array<sock_filter, 6> program{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + sizeof(std::uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, sizeof(cpu_set_t), 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  sock_fprog const filter{static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Who knows of no processors takes ranks to share them, and does not ask the file.
+TEST_F(TuningFile, ItIsReadOnMachinesOfManyProcessorsToo) {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "ranks share a processor here";
+  constexpr int kNoFilters = 77;
+  write("a letter to a friend");
+  CommunicatorOptions options;
+  options.config = Config{};
+  options.config->tuning_cache = file.string();
+  auto const exits = weft::test::run_forked(1, [&](int) {
+    if (!want_larger_cpu_sets()) return kNoFilters;
+    weft::test::run_thread_ranks(
+        2, [](Communicator&) {}, options);
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (exits[0].code == kNoFilters) GTEST_SKIP() << "no system call filters here";
+  weft::test::expect_all_succeeded(exits);
+  EXPECT_NE(std::string::npos, exits[0].output.find("[warn]")) << exits[0].output;
+}
+#endif
 
 TEST_F(TuningFile, NoFileWaitsForAWriter) {
   std::filesystem::create_directories(file.parent_path());

@@ -157,6 +157,19 @@ TEST(UcxBackend, LongPartsCrossHostsBlockByBlock) {
   }
 }
 
+TEST(UcxBackend, WhatARankSentBeforeItLeftArrives) {
+  expect_success("send_and_leave", {"ucx", "aa", kOverTcp});
+}
+
+TEST(UcxBackend, ARefusedMessageTakesNoMemory) {
+  expect_success("refuse_long_message", {"ucx", "aa", kOverTcp});
+  expect_success("refuse_long_message", {"ucx", "aa"});
+}
+
+TEST(UcxBackend, AFailureOfOneLevelEndsMessagesOfTheOther) {
+  expect_success("lost_messages", {"hierarchical_ucx", "aab", kOverTcp});
+}
+
 TEST(UcxBackend, ManyCommunicatorsAtOnce) {
   expect_success("communicators", {"ucx", "ab", kOverTcp});
 }

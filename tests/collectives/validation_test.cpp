@@ -49,6 +49,27 @@ TEST(Validation, CallerMistakesAreNamedAndNothingIsSent) {
   });
 }
 
+TEST(Validation, InPlaceNoOtherPartSharesTheOneThatIsOverwritten) {
+  run_thread_ranks(3, [](Communicator& world) {
+    auto const rank = static_cast<std::size_t>(world.rank());
+    std::vector<float> send(12, 1.0F);
+    std::vector<float> apart(4);
+    std::vector<std::size_t> const counts(3, 4);
+    std::vector<std::size_t> offsets{0, 2, 4};
+    auto const own = [&] { return std::span(send).subspan(offsets[rank], 4); };
+    auto const reduce_into = [&](std::span<float> recv) {
+      world.reduce_scatter(std::span<float const>(send), recv, {counts, offsets}, ReduceOp::sum);
+    };
+    expect_error(ErrorCode::invalid_argument, {"reduce_scatter", "in place", "overlaps"}, [&] { reduce_into(own()); });
+    reduce_into(apart);
+    EXPECT_EQ(std::vector<float>(4, 3.0F), apart);
+    offsets = {0, 2, 8};  // rank 2's part lies by itself
+    auto const result = rank == 2 ? own() : std::span(apart);
+    reduce_into(result);
+    EXPECT_EQ(std::vector<float>(4, 3.0F), std::vector<float>(result.begin(), result.end()));
+  });
+}
+
 TEST(Validation, CallsThatDifferBetweenRanksNameBothAndLeaveTheCommunicatorUsable) {
   run_thread_ranks(3, [](Communicator& world) {
     std::vector<float> a(100'000, 1.0F);

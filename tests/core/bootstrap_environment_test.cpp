@@ -15,8 +15,8 @@ namespace weft {
 namespace {
 
 void forget_launchers() {
-  for (char const* name :
-       {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "RANK", "WORLD_SIZE"}) {
+  for (char const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "RANK",
+                           "WORLD_SIZE", "TORCHELASTIC_RUN_ID"}) {
     unsetenv(name);
   }
 }
@@ -29,6 +29,24 @@ TEST(BootstrapFromEnvironment, NothingMeansASingleRank) {
     EXPECT_EQ(bootstrap_from_environment()->name(), "single");
     return 0;
   }));
+}
+
+TEST(BootstrapFromEnvironment, TorchrunWithinAnotherLauncherHasStartedItsRanks) {
+  for (char const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    test::expect_all_succeeded(test::run_forked(1, [name](int) {
+      forget_launchers();
+      setenv(name, "1", 1);
+      EXPECT_TRUE(started_by_mpi());
+      for (char const* one : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(one, "1", 1);
+      for (char const* zero : {"RANK", "LOCAL_RANK"}) setenv(zero, "0", 1);
+      setenv("MASTER_PORT", "29500", 1);
+      EXPECT_TRUE(started_by_mpi()) << "a script's variables";
+      setenv("TORCHELASTIC_RUN_ID", "none", 1);
+      EXPECT_FALSE(started_by_mpi());
+      EXPECT_EQ(bootstrap_from_environment()->name(), "torchrun");
+      return 0;
+    }));
+  }
 }
 
 using Variables = std::map<char const*, char const*>;

@@ -3,15 +3,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "core/process_watch.hpp"
 #include "harness/ranks.hpp"
 #include "harness/tally.hpp"
 #include "weft/error.hpp"
@@ -25,13 +29,16 @@ using test::RankExit;
 constexpr char const* kVariables[] = {"RANK",        "WORLD_SIZE",          "LOCAL_WORLD_SIZE",          "MASTER_PORT",
                                       "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"};
 
+/// Of this process alone and its ranks, so that what other tests have open is not taken for theirs.
+std::string const kPort = std::to_string(20'000 + getpid() % 20'000);
+
 /// What torchrun would set for `rank` of `ranks`. The process id of the test keeps concurrent tests apart.
 void set_environment(int rank, int ranks, std::string const& run_id) {
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
   setenv("LOCAL_WORLD_SIZE", std::to_string(ranks).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", "29500", 1);
+  setenv("MASTER_PORT", kPort.c_str(), 1);
   setenv("TORCHELASTIC_RUN_ID", run_id.c_str(), 1);
 }
 
@@ -79,7 +86,7 @@ TEST(TorchrunBootstrap, GathersInRankOrder) {
       return 0;
     }));
   }
-  EXPECT_FALSE(socket_left("@weft-" + std::to_string(getuid()) + "-29500-"));
+  EXPECT_FALSE(socket_left("@weft-" + std::to_string(getuid()) + "-" + kPort + "-"));
 }
 
 TEST(TorchrunBootstrap, SeveralInARowDoNotMix) {
@@ -118,22 +125,53 @@ TEST(TorchrunBootstrap, ADeadRankIsNamedLongBeforeTheTimeLimit) {
   }
 }
 
+/// Others have seen it by other means, and leave for it, while the rest is within an exchange.
+TEST(TorchrunBootstrap, ADeathIsNamedNotWhoLeavesForIt) {
+  std::string const id = unique_id();
+  constexpr int kVictim = 2;
+  for (int const leaver : {0, 1}) {
+    test::Tally watching;
+    auto const exits = test::run_forked(4, [&](int rank) {
+      set_environment(rank, 4, id);
+      auto const bootstrap = torchrun_bootstrap({});
+      auto const mine = getpid();
+      auto const bytes = bootstrap->all_gather(std::as_bytes(std::span(&mine, 1)));
+      std::array<pid_t, 4> pids{};
+      std::memcpy(pids.data(), bytes.data(), sizeof pids);
+      ProcessWatch const victim(pids[kVictim]);
+      ProcessWatch const first(pids[static_cast<std::size_t>(leaver)]);
+      watching.add();
+      watching.await(4);
+      if (rank == kVictim) kill(mine, SIGKILL);
+      while ((rank == 0 || rank == leaver) && victim.alive()) std::this_thread::sleep_for(1ms);
+      if (rank == leaver) return 0;
+      while (rank == 0 && first.alive()) std::this_thread::sleep_for(1ms);
+      gather_and_check(*bootstrap, 8);
+      return 0;
+    });
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == kVictim || rank == leaver) continue;
+      expect_contains(exits[static_cast<std::size_t>(rank)].output, "peer_lost: rank 2 died or left");
+    }
+  }
+}
+
 TEST(TorchrunBootstrap, LateRanksAreNamed) {
   std::string const id = unique_id();
   test::Tally gave_up;
-  test::expect_all_succeeded(test::run_forked(3, [&](int rank) {
-    set_environment(rank, 3, id);
+  test::expect_all_succeeded(test::run_forked(4, [&](int rank) {
+    set_environment(rank, 4, id);
     auto const bootstrap = torchrun_bootstrap(with_timeout(test::kImpatience));
-    if (rank == 1) {
+    if (rank == 1 || rank == 3) {
       gave_up.await(2);
       return 0;
     }
     try {
       gather_and_check(*bootstrap, 8);
-      ADD_FAILURE() << "rank 1 is not missed";
+      ADD_FAILURE() << "nobody is missed";
     } catch (Error const& error) {
       EXPECT_EQ(error.code(), ErrorCode::timeout);
-      expect_contains(error.what(), "rank 1 did not join");
+      expect_contains(error.what(), "rank 1, 3 did not join");
     }
     gave_up.add();
     return 0;
@@ -265,6 +303,18 @@ TEST(TorchrunBootstrapOnHosts, GathersInRankOrder) {
   }
 }
 
+TEST(TorchrunBootstrapOnHosts, AUserMayHaveAnotherNumberOnEachHost) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be several users";
+  auto const address = own_address();
+  test::expect_all_succeeded(test::run_forked(2, [&](int rank) {
+    set_hosts_environment(rank, 2, address);
+    auto const changed = rank == 1 ? setuid(65534) : 0;
+    EXPECT_EQ(changed, 0);
+    gather_and_check(*torchrun_bootstrap(with_timeout(test::kImpatience)), 8);
+    return 0;
+  }));
+}
+
 /// Whether somebody listens at port 29511 of `address`.
 bool listens(std::string const& address) {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -321,8 +371,9 @@ TEST(TorchrunBootstrapOnHosts, StrangersAreNotLetIn) {
 }
 
 TEST(TorchrunBootstrapOnHosts, AnAddressThatIsNotRankZerosIsNamed) {
-  for (auto const& [address, said] : {std::pair("192.0.2.7", "none of the addresses of this host"),
-                                      std::pair("no.such.host.invalid", "no address that rank 0's host knows")}) {
+  for (auto const& [wrong, said] : {std::pair("192.0.2.7", "none of the addresses of this host"),
+                                    std::pair("no.such.host.invalid", "no address that rank 0's host knows")}) {
+    auto const* const address = wrong;  // clang 14 captures no structured bindings
     auto const exits = test::run_forked(1, [&](int) {
       set_hosts_environment(0, 2, address);
       (void)torchrun_bootstrap(with_timeout(5s));

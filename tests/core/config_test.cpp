@@ -121,6 +121,13 @@ TEST(Config, UnknownNameWarnsWithTheNearest) {
   EXPECT_NE(warnings_of({"WEFT_AUTOTUN=5"}).find("did you mean WEFT_AUTOTUNE?"), std::string::npos);
 }
 
+TEST(Config, UnknownNameThatResemblesNoneIsNotGuessedAt) {
+  for (std::string const name : {"WEFT_FOO", "WEFT_COMPRESSION"}) {
+    EXPECT_EQ(warnings_of({(name + "=1").c_str()}),
+              "weft: [warn] unknown variable " + name + ": docs/configuration.md lists those that there are\n");
+  }
+}
+
 /// Communicators without a Config read the environment each.
 TEST(Config, TheEnvironmentWarnsOncePerProcess) {
   static int runs = 0;  // of the test, in this process

@@ -1,6 +1,7 @@
 #include "weft/launch.hpp"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -286,6 +287,37 @@ TEST_F(Launch, SignalsReachEveryRank) {
     EXPECT_LT(exit.elapsed, test::kNoticed);
     EXPECT_EQ(exit.output, "");  // no word of ranks that did not end
   }
+}
+
+std::atomic<int> interrupts = 0;
+std::atomic<int> user_signals = 0;
+
+TEST_F(Launch, CtrlCReachesEveryRankOnce) {
+  auto const exits = test::run_forked(1, [](int) {
+    int const terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    EXPECT_EQ(grantpt(terminal), 0);
+    EXPECT_EQ(unlockpt(terminal), 0);
+    EXPECT_EQ(setsid(), getpid());
+    EXPECT_GE(open(ptsname(terminal), O_RDWR), 0);  // from now on this session's
+    LaunchOptions options;
+    options.ranks = 3;
+    return launch(options, [&](Communicator& world) {
+      signal(SIGINT, [](int) { ++interrupts; });
+      signal(SIGUSR2, [](int) { ++user_signals; });
+      world.barrier();
+      auto const sent = world.rank() == 0 ? write(terminal, "\x03", 1) : 1;
+      EXPECT_EQ(sent, 1);
+      while (interrupts == 0) std::this_thread::sleep_for(1ms);
+      world.barrier();
+      // The parent passes this one on after what it had before.
+      if (world.rank() == 0) kill(getppid(), SIGUSR2);
+      while (user_signals == 0) std::this_thread::sleep_for(1ms);
+      EXPECT_EQ(interrupts, 1);
+      return 0;
+    });
+  });
+  EXPECT_EQ(exits[0].code, 128 + SIGINT) << exits[0].output;
+  EXPECT_EQ(exits[0].output, "");
 }
 
 TEST_F(Launch, RanksDieWithTheirParent) {

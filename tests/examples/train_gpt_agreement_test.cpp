@@ -47,6 +47,8 @@ TEST(TrainGptAgreement, AllRanksSayTheSameOfWhatDiffers) {
             Said{differs("--strategy is ddp on rank 0 and zero2")});
   EXPECT_EQ(said([](Inputs& i) { i.options.checkpoint = "ck"; }),
             Said{differs("--checkpoint is off on rank 0 and ck")});
+  EXPECT_EQ(said([](Inputs& i) { i.options.step_schedule = "weft"; }),
+            Said{differs("--schedule is off on rank 0 and weft")});
   EXPECT_EQ(said([](Inputs& i) { i.options.save = "file"; }), Said{differs("--save is off on rank 0 and on")});
 }
 

@@ -74,6 +74,24 @@ TEST(TrainGptResume, SixteenBitsAndOverflowsContinueWithEqualBits) {
   }
 }
 
+// What is left out is the checkpoint's, and is not first checked as if it were the default.
+TEST(TrainGptResume, WhatTheCheckpointSaysCanBeLeftOut) {
+  TemporaryFolder const folder;
+  std::string const saved = folder.file("saved");
+  ASSERT_EQ(run_train_gpt("--layers 1 --width 36 --heads 6 --seq 8 --batch 9 --ranks 3 --steps 4 --decay cosine "
+                          "--warmup 2 --sample 0 --save " +
+                          saved)
+                .code,
+            0);
+  for (char const* const said : {"", " --width 36", " --decay cosine", " --batch 9"}) {
+    ProgramResult const result = run_train_gpt("--ranks 3 --steps 6 --sample 0 --resume " + saved + said);
+    EXPECT_EQ(result.code, 0) << said << ": " << result.error;
+  }
+  ProgramResult const refused = run_train_gpt("--ranks 2 --steps 6 --sample 0 --resume " + saved);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.error.find("--batch 9 cannot be shared equally by 2 ranks"), std::string::npos) << refused.error;
+}
+
 // A run that is ended anywhere continues from its last checkpoint.
 TEST(TrainGptResume, AnEndedRunContinues) {
   TemporaryFolder const folder;

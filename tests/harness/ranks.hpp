@@ -11,24 +11,24 @@
 
 namespace weft::test {
 
-/// Longest a run of ranks may take before it is ended and reported; well below the per-test watchdog
+/// The longest time that a run of ranks may take before it is ended and reported; well below the per-test watchdog
 /// (harness/main.cpp).
 inline constexpr std::chrono::seconds kRankLimit{unless_sanitized(60, 240)};
 
-/// What was noticed takes less, also on a machine that is busy with other things; what was not noticed lasts until a
+/// A failure that was noticed ends within this time, even on a busy machine; one that was not noticed lasts until a
 /// time limit of minutes ends it.
 inline constexpr std::chrono::seconds kNoticed{30};
 
-/// The time limit of what is to fail by it: long enough that ranks of a machine that stands still for seconds have come
-/// to where they wait.
+/// The time limit of calls that are meant to time out: long enough that even on a machine that stalls for seconds all
+/// ranks get to where they wait.
 inline constexpr std::chrono::seconds kImpatience{4};
 
-/// Runs `body` on `ranks` threads of this process, one communicator each, and joins them. EXPECT_* may be used inside.
-/// The first exception that is not a mere consequence (peer_lost, aborted) is rethrown, else the first of any kind.
+/// Runs `body` on `ranks` threads of this process, one communicator each, and joins them. `body` may use EXPECT_*.
+/// Rethrows the first exception that is not only a consequence of another (peer_lost, aborted), or else the first one.
 void run_thread_ranks(int ranks, std::function<void(Communicator&)> const& body,
                       CommunicatorOptions const& options = {});
 
-/// As above without a communicator: the bare bootstrap.
+/// As above, with the bare bootstrap instead of a communicator.
 void run_thread_bootstraps(int ranks, std::function<void(std::shared_ptr<Bootstrap>)> const& body,
                            Config const& config = {});
 
@@ -52,20 +52,20 @@ inline constexpr int kThrew = 91;
                                                      CommunicatorOptions const& options = {},
                                                      std::chrono::milliseconds limit = kRankLimit);
 
-/// As above with the bare bootstrap.
+/// As above, with the bare bootstrap instead of a communicator.
 [[nodiscard]] std::vector<RankExit> run_forked_bootstraps(int ranks,
                                                           std::function<int(std::shared_ptr<Bootstrap>)> const& body,
                                                           Config const& config = {},
                                                           std::chrono::milliseconds limit = kRankLimit);
 
-/// As above with nothing but the rank's number.
+/// As above, with only the rank's number.
 [[nodiscard]] std::vector<RankExit> run_forked(int ranks, std::function<int(int rank)> const& body,
                                                std::chrono::milliseconds limit = kRankLimit);
 
-/// Fails the calling test for every rank that did not exit with code 0, with what it wrote.
+/// Fails the calling test for every rank that did not exit with code 0, and shows the rank's output.
 void expect_all_succeeded(std::vector<RankExit> const& exits);
 
-/// Fails the calling test if this process has a child left that nobody reaped.
+/// Fails the calling test if this process still has a child that was not reaped.
 void expect_no_children();
 
 }  // namespace weft::test

@@ -2,7 +2,7 @@
 
 namespace weft::test {
 
-/// Instrumented code is up to 15 times slower, and tests have to end all the same.
+/// Whether tests are compiled with sanitizers: instrumented code is up to 15 times slower, and tests must still end.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kThreadSanitizer = true;
 #else
@@ -14,7 +14,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = kThreadSanitizer;
 #endif
 
-/// How much of something is done: `usual`, or less of it in instrumented code.
+/// How much of something to do: `usual`, or `sanitized` in instrumented code.
 template <typename T>
 [[nodiscard]] constexpr T unless_sanitized(T usual, T sanitized) {
   return kSanitized ? sanitized : usual;

@@ -11,12 +11,12 @@
 namespace weft::test {
 
 struct ShellResult {
-  int code = -1;       ///< 128 where a signal ended it
-  std::string output;  ///< both streams
+  int code = -1;       ///< 128 if a signal ended it
+  std::string output;  ///< stdout and stderr
   std::chrono::duration<double> elapsed{};
 };
 
-/// Runs a line of shell, and lets root use mpirun in it. One that may hang begins with "timeout".
+/// Runs a shell command; root may use mpirun in it. A command that may hang should begin with "timeout".
 [[nodiscard]] inline ShellResult run_shell(std::string const& command) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);

@@ -8,7 +8,7 @@
 
 namespace weft::test {
 
-/// How many ranks have come to some point, threads or forked processes: for who has to come after them.
+/// Counts ranks, threads or forked processes, that have come to some point, so that others can wait for them there.
 class Tally {
  public:
   Tally()
@@ -19,7 +19,7 @@ class Tally {
   Tally& operator=(Tally const&) = delete;
 
   void add() const { ++*count_; }
-  /// Returns once `wanted` were added; where that is in vain, the test's time limit ends it.
+  /// Returns once `wanted` have been added; if that never happens, the test's time limit ends it.
   void await(int wanted) const {
     while (*count_ < wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

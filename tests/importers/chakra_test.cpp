@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -114,6 +115,22 @@ TEST(ImportChakra, AStorageIsATensorAndWhatIsWrittenThereALaterState) {
   EXPECT_EQ(other.bytes, 80);
   EXPECT_FALSE(other.kept);
   EXPECT_TRUE(graph.tensors[static_cast<std::size_t>(graph.ops[0].reads[0])].kept);
+}
+
+TEST(ImportChakra, WhatManyReadWaitsForEachOnce) {
+  constexpr int kReaders = 60'000;
+  std::vector<std::string> nodes;
+  for (int i = 0; i < kReaders; ++i) {
+    auto const both = tensor(1, 10) + "," + tensor(2, 10);
+    nodes.push_back(node(i + 2, 1, i % 2 == 0 ? "aten::add" : "c10d::allreduce_", both, tensor(i + 3, 10), kAdd));
+  }
+  nodes.push_back(node(kReaders + 2, 1, "aten::swap_", tensor(1, 10) + "," + tensor(2, 10), "",
+                       "aten::swap_(Tensor(a!) self, Tensor(b!) other) -> ()"));
+  auto const graph = import_text(trace_of(nodes)).graph;
+  auto const& after = graph.ops.back().after;
+  ASSERT_EQ(after.size(), static_cast<std::size_t>(kReaders));
+  EXPECT_TRUE(std::is_sorted(after.begin(), after.end()));
+  EXPECT_EQ(graph.ops.back().writes.size(), 2U);
 }
 
 TEST(ImportChakra, WhatIsMadeWithinAnOperatorIsReadFromIt) {

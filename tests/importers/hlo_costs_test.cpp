@@ -57,7 +57,7 @@ TEST(HloCosts, SlicesCostWhatTheyTake) {
 }
 
 TEST(HloCosts, UpdatesInPlaceCostWhatTheyWrite) {
-  auto const imported = import_text(R"(HloModule m
+  auto const imported = import_text(R"(HloModule m, input_output_alias={ {}: (0, {}, may-alias) }
 ENTRY e {
   a = f32[100,64] parameter(0)
   u = f32[1,64] parameter(1)
@@ -69,8 +69,34 @@ ENTRY e {
   EXPECT_EQ(imported.graph.tensors[2].alias_of, 0);
 }
 
+TEST(HloCosts, AScatterIntoSeveralArraysWritesEachInPlace) {
+  auto const imported =
+      import_text(R"(HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }
+put {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  r = f32[] parameter(2)
+  s = f32[] parameter(3)
+  ROOT t = (f32[], f32[]) tuple(r, s)
+}
+ENTRY e {
+  a = f32[100,64] parameter(0)
+  b = f32[100,64] parameter(1)
+  i = s32[8,1] parameter(2)
+  u = f32[8,64] parameter(3)
+  v = f32[8,64] parameter(4)
+  ROOT s = (f32[100,64], f32[100,64]) scatter(a, b, i, u, v), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=put
+})");
+  ASSERT_EQ(imported.graph.ops.size(), 1U);
+  EXPECT_EQ(imported.graph.ops[0].memory_bytes, 8 * 4 + 2 * 3 * 2048);
+  EXPECT_TRUE(imported.report.warnings.empty()) << to_string(imported.report);
+  ASSERT_EQ(imported.graph.tensors.size(), 7U);
+  EXPECT_EQ(imported.graph.tensors[5].alias_of, 0);
+  EXPECT_EQ(imported.graph.tensors[6].alias_of, 1);
+}
+
 TEST(HloCosts, UpdatesOfWhatIsReadLaterCopyIt) {
-  auto const imported = import_text(R"(HloModule m
+  auto const imported = import_text(R"(HloModule m, input_output_alias={ {}: (0, {}, may-alias) }
 ENTRY e {
   a = f32[100,64] parameter(0)
   u = f32[1,64] parameter(1)
@@ -83,8 +109,28 @@ ENTRY e {
   EXPECT_EQ(imported.graph.ops[0].memory_bytes, 2 * 256 + 2 * 25600);
 }
 
-TEST(HloCosts, WhatIsReadBeforeOrdersTheUpdate) {
+/// A parameter that is not given away, and what is a result as well.
+TEST(HloCosts, UpdatesOfWhatIsKeptCopyIt) {
   auto const imported = import_text(R"(HloModule m
+ENTRY e {
+  a = f32[100,64] parameter(0)
+  u = f32[1,64] parameter(1)
+  z = s32[] constant(0)
+  d = f32[100,64] dynamic-update-slice(a, u, z, z)
+  s = f32[100,64] sort(d), dimensions={0}
+  t = f32[100,64] dynamic-update-slice(s, u, z, z)
+  ROOT r = (f32[100,64], f32[100,64]) tuple(s, t)
+})");
+  ASSERT_EQ(imported.graph.ops.size(), 3U);
+  for (std::size_t const updated : {0, 2}) {
+    auto const& op = imported.graph.ops[updated];
+    EXPECT_EQ(imported.graph.tensors[static_cast<std::size_t>(op.writes.at(0))].alias_of, kNone) << op.name;
+    EXPECT_EQ(op.memory_bytes, 2 * 256 + 2 * 25600) << op.name;
+  }
+}
+
+TEST(HloCosts, WhatIsReadBeforeOrdersTheUpdate) {
+  auto const imported = import_text(R"(HloModule m, input_output_alias={ {}: (0, {}, may-alias) }
 ENTRY e {
   a = f32[100,64] parameter(0)
   u = f32[1,64] parameter(1)
@@ -107,7 +153,7 @@ ENTRY e {
   ROOT t = (f32[8,16], f32[16,8]{0,1}, f32[16,8]) tuple(same, bits, moved)
 })");
   ASSERT_EQ(imported.graph.ops.size(), 1U);
-  EXPECT_EQ(imported.graph.ops[0].kind, OpKind::copy);
+  EXPECT_EQ(imported.graph.ops[0].kind, OpKind::compute) << "within the device's memory, not to the host's";
   EXPECT_EQ(imported.graph.ops[0].memory_bytes, 2 * 8 * 16 * 4);
   EXPECT_EQ(imported.report.free_instructions, 2);
 }

@@ -62,6 +62,36 @@ ENTRY main {
   EXPECT_EQ(hlo::integer(module, z, "strength"), 7);
 }
 
+TEST(HloParser, TablesOfSourcesAreSkipped) {
+  auto const module = hlo::parse_module(R"(HloModule m, num_partitions=2
+
+FileNames
+1 "/src/a \"{.py"
+
+FunctionNames
+1 "<module>"
+2 "main"
+
+FileLocations
+1 {file_name_id=1 function_name_id=2 line=153 end_line=153 column=2 end_column=31}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+FileNames {
+  ROOT p = f32[2] parameter(0)
+}
+ENTRY main {
+  p = f32[2] parameter(0)
+  ROOT z = f32[2] call(p), to_apply=FileNames, metadata={op_name="z" stack_frame_id=1}
+})",
+                                        "test.hlo");
+  ASSERT_EQ(module.computations.size(), 2U);
+  EXPECT_EQ(module.computations[0].name, "FileNames") << "may be a computation's name all the same";
+  EXPECT_EQ(hlo::find(module.attributes, "num_partitions"), "2");
+}
+
 struct Malformed {
   std::string name{};
   std::string text{};     ///< from the third line on: the entry's instructions, which start in column 2

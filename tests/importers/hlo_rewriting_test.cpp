@@ -75,6 +75,26 @@ TEST(HloRewriting, AnythingElseStaysAnAllReduce) {
   EXPECT_EQ(kind_of(import_text(module_of({}), {.rewrite_reduce_scatters = false})), CollectiveKind::all_reduce);
 }
 
+TEST(HloRewriting, ARaggedAllToAllSendsItsFirstOperand) {
+  auto const imported = import_text(R"(HloModule m, num_partitions=2
+ENTRY e {
+  input = bf16[128] parameter(0)
+  output = bf16[256] parameter(1)
+  input_offsets = s64[2] parameter(2)
+  send_sizes = s64[2] parameter(3)
+  output_offsets = s64[2] parameter(4)
+  recv_sizes = s64[2] parameter(5)
+  ROOT r = bf16[256] ragged-all-to-all(input, output, input_offsets, send_sizes, output_offsets,
+    /*index=5*/recv_sizes), replica_groups={{0,1}}
+})");
+  ASSERT_EQ(imported.graph.ops.size(), 1U);
+  auto const& op = imported.graph.ops[0];
+  EXPECT_EQ(op.collective.kind, CollectiveKind::all_to_all);
+  EXPECT_EQ(op.collective.bytes, 2 * 128);
+  EXPECT_EQ(op.reads.size(), 6U) << "it waits for places and sizes, too";
+  EXPECT_EQ(imported.graph.tensors[static_cast<std::size_t>(op.writes.at(0))].bytes, 2 * 256);
+}
+
 TEST(HloRewriting, AsynchronousPairsAreOneCollective) {
   auto const imported = import_text(R"(HloModule m, num_partitions=4
 ENTRY e {

@@ -95,6 +95,49 @@ TEST(ImportKineto, AGpuTraceIsTakenApart) {
   EXPECT_TRUE(trace.report.warnings.empty()) << to_string(trace.report);
 }
 
+TEST(ImportKineto, WaitsAreForTheLastOfAStream) {
+  auto const kernel = [](std::string const& name, int stream, double start, double duration) {
+    auto const number = std::to_string(stream);
+    return event(name, "kernel", number, start, duration, R"({"stream":)" + number + "}", "0");
+  };
+  auto const graph =
+      import_text(trace_of({
+                      kernel("a", 7, 0, 10),
+                      kernel("b", 7, 10, 10),
+                      kernel("c", 8, 5, 10),
+                      kernel("late", 8, 20, 100),
+                      event("Stream Wait Event", "cuda_sync", "9", 22, 0, R"({"stream":9,"wait_on_stream":7})", "0"),
+                      event("Stream Wait Event", "cuda_sync", "7", 22, 0, R"({"stream":7,"wait_on_stream":10})", "0"),
+                      event("Stream Wait Event", "cuda_sync", "10", 22, 0, R"({"stream":10,"wait_on_stream":7})", "0"),
+                      kernel("d", 9, 30, 10),
+                      kernel("e", 7, 30, 5),
+                      event("cudaDeviceSynchronize", "cuda_runtime", "1", 20, 25),
+                      event("cudaStreamSynchronize", "cuda_runtime", "1", 46, 1),
+                  }))
+          .graph;
+  EXPECT_TRUE(waits_for(graph, "d", "b"));
+  EXPECT_FALSE(waits_for(graph, "d", "a"));
+  EXPECT_EQ(graph.ops[op_named(graph, "e")].after, std::vector<OpId>{static_cast<OpId>(op_named(graph, "b"))});
+  for (auto const* const last : {"c", "d", "e"}) EXPECT_TRUE(waits_for(graph, "cudaDeviceSynchronize", last)) << last;
+  EXPECT_FALSE(waits_for(graph, "cudaDeviceSynchronize", "b"));
+  EXPECT_FALSE(waits_for(graph, "cudaDeviceSynchronize", "late"));
+  EXPECT_TRUE(waits_for(graph, "cudaStreamSynchronize", "d"));
+  EXPECT_FALSE(waits_for(graph, "cudaStreamSynchronize", "e"));
+}
+
+TEST(ImportKineto, ManyWaitsAreReadInAMoment) {
+  std::vector<std::string> events;
+  for (int i = 0; i < 30'000; ++i) {
+    events.push_back(event("gemm", "kernel", "7", 10 * i, 5, R"({"stream":7})", "0"));
+    events.push_back(
+        event("Stream Wait Event", "cuda_sync", "7", 10 * i, 0, R"({"stream":8,"wait_on_stream":7})", "0"));
+    events.push_back(event("cudaStreamSynchronize", "cuda_runtime", "1", 10 * i + 6, 1));
+  }
+  auto const graph = import_text(trace_of(events)).graph;
+  ASSERT_EQ(graph.ops.size(), 60'000U);
+  EXPECT_EQ(graph.ops.back().after.size(), 2U);  // its thread's last one, and the kernel
+}
+
 TEST(ImportKineto, EventsWithoutANameAreCounted) {
   auto const trace = import_text(trace_of({
       event("aten::mm", "cpu_op", "5", 10, 20),
@@ -122,11 +165,36 @@ TEST(ImportKineto, ATraceOfDdpOnGlooHasItsAllReduce) {
   EXPECT_EQ(collective.collective.kind, CollectiveKind::all_reduce);
   EXPECT_EQ(collective.collective.bytes, 4 * (64 * 256 + 256 + 256 * 64 + 64));
   EXPECT_EQ(graph.groups.front().sets, (std::vector<std::vector<int>>{{0, 1}}));
+  // Its call's "TensorList" has no known size, and is not what the bytes come from.
+  EXPECT_EQ(to_string(trace.report).find("TensorList"), std::string::npos) << to_string(trace.report);
   EXPECT_TRUE(waits_for(graph, "gloo:all_reduce", "c10d::allreduce_"));
   EXPECT_EQ(graph.ops[op_named(graph, "c10d::allreduce_")].kind, OpKind::compute);
   EXPECT_EQ(graph.ops[op_named(graph, "aten::add_")].kind, OpKind::update);
   // Autograd's flows: forward's first layer before its backward, besides the thread's order.
   EXPECT_TRUE(waits_for(graph, "autograd::engine::evaluate_function: AddmmBackward0#2", "aten::linear"));
+}
+
+TEST(ImportKineto, WorkThatIsTitledFromItsCallOnRunsBesideTheThread) {
+  auto const trace = import_text(trace_of({
+      event("c10d::allreduce_", "cpu_op", "5", 10, 10),
+      event("weft:all_reduce", "user_annotation", "5", 12, 100, R"({"Input Dims":[[10]],"Input type":["float"]})"),
+      event("aten::mm", "cpu_op", "5", 30, 20),
+      event("c10d::allreduce_", "cpu_op", "5", 60, 10),
+      event("weft:all_reduce", "user_annotation", "5", 62, 90, R"({"Input Dims":[[10]],"Input type":["float"]})"),
+      event("aten::add", "cpu_op", "5", 80, 100),
+      event("c10d::broadcast_", "cpu_op", "5", 190, 20),  // which waits
+      event("weft:broadcast", "user_annotation", "5", 192, 16, R"({"Input Dims":[[10]],"Input type":["float"]})"),
+  }));
+  auto const& graph = trace.graph;
+  EXPECT_EQ(trace.report.collectives, 3) << to_string(trace.report);
+  EXPECT_DOUBLE_EQ(*graph.ops[op_named(graph, "aten::mm")].seconds, 20e-6);
+  EXPECT_DOUBLE_EQ(*graph.ops[op_named(graph, "aten::add")].seconds, 100e-6);
+  EXPECT_FALSE(waits_for(graph, "aten::mm", "weft:all_reduce"));
+  EXPECT_TRUE(waits_for(graph, "weft:all_reduce", "c10d::allreduce_"));
+  EXPECT_TRUE(waits_for(graph, "weft:all_reduce#2", "weft:all_reduce"));
+  EXPECT_NEAR(*graph.ops[op_named(graph, "weft:all_reduce")].seconds, 100e-6, 1e-12);
+  EXPECT_NEAR(*graph.ops[op_named(graph, "weft:all_reduce#2")].seconds, 40e-6, 1e-12);  // 112 to 152
+  EXPECT_EQ(trace.lanes[op_named(graph, "weft:broadcast")], trace.lanes[op_named(graph, "aten::add")]);
 }
 
 TEST(ImportKineto, ATraceOfFsdp2OnGlooHasItsGather) {
@@ -157,6 +225,9 @@ TEST(ImportKineto, WhatIsWrongIsNamed) {
       {"", {"trace.json", "not JSON"}},
       {"{\n\"traceEvents\": [\n{]", {"trace.json", "line 3"}},
       {"[]", {"traceEvents"}},
+      {R"({"traceEvents": [{"ph":"X","name":"b","cat":"cpu_op","ts":0,"dur":1,"pid":)" + std::string(300'000, '[') +
+           std::string(300'000, ']') + "}]}",
+       {"trace.json", "nested deeper than 100"}},
       {R"({"traceEvents": {}})", {"traceEvents"}},
       {R"({"traceEvents": [1]})", {"event 0", "no JSON object"}},
       {R"({"traceEvents": [{"name": "a"}]})", {"event 0 (a)", "\"ph\""}},

@@ -111,6 +111,19 @@ TEST(CpuLayers, BiasGelu) {
   check_activation<kernels::Gelu>(cpu::bias_gelu, cpu::bias_gelu_gradient);
 }
 
+TEST(CpuLayers, GeluHasASlopeWhereverItHasAValue) {
+  on_every_target([](std::size_t /*rows*/, std::size_t width) {
+    Floats x(width), slopes(width), none(width), db(width), ones(width, 1.0F);
+    for (std::size_t i = 0; i < width; ++i)
+      x[i] = (i % 2 == 0 ? 1.0F : -1.0F) * std::pow(10.0F, 2.0F + static_cast<float>(i % 37));
+    cpu::bias_gelu_gradient(view(slopes), view(db), view(ones), view(x), view(none));
+    for (std::size_t i = 0; i < width; ++i) {
+      EXPECT_EQ(kernels::Gelu::slope(x[i]), x[i] > 0 ? 1.0F : 0.0F) << x[i];
+      EXPECT_EQ(slopes[i], x[i] > 0 ? 1.0F : 0.0F) << x[i];
+    }
+  });
+}
+
 TEST(CpuLayers, BiasQuickGelu) {
   check_activation<kernels::QuickGelu>(cpu::bias_quick_gelu, cpu::bias_quick_gelu_gradient);
 }

@@ -120,6 +120,24 @@ TEST(OptimKernelsTest, ZeroedGradientsAreZeroAndOthersUntouched) {
   }
 }
 
+// The first step's direction is 1 everywhere; what pads the last vector has none.
+TEST(OptimKernelsTest, LambWithoutEpsMeasuresWhatIsThere) {
+  auto const scalars = kernels::lamb_scalars(0.9, 0.999, 0, 0, 1);
+  for (std::int64_t const target : runnable_targets()) {
+    UseTarget const use(target);
+    for (std::size_t const count : {1, 3, 16, 17, 4099}) {
+      std::vector<float> parameter(count, 2), gradient(count, 0.5F), m(count), v(count);
+      UpdateArrays arrays;
+      arrays.parameter = parameter.data();
+      arrays.gradient = gradient.data();
+      arrays.state = {m.data(), v.data(), nullptr};
+      auto const norms = kernels::lamb_moments(arrays, count, scalars, {});
+      EXPECT_NEAR(norms.direction, static_cast<double>(count), 1e-4 * static_cast<double>(count));
+      EXPECT_EQ(norms.parameter, 4.0 * static_cast<double>(count));
+    }
+  }
+}
+
 TEST(GradientKernelsTest, MeasuresWhatASerialLoopMeasures) {
   std::mt19937_64 random(3);
   for (std::int64_t const target : runnable_targets()) {
@@ -208,19 +226,35 @@ TEST(BlockStateTest, KeepsWhatItGave) {
 }
 
 TEST(BlockStateTest, RoundsToTheRightOneOnAverage) {
-  std::vector<float> values(256, 0.5F);
-  values[0] = 1;
-  double sum = 0;
-  for (std::uint32_t seed = 1; seed <= 400; ++seed) {
-    std::vector<std::uint8_t> packed(256);
-    std::vector<float> unpacked(256);
-    float const scale =
-        kernels::pack_state(kernels::StateCode::positive_fourths, values.data(), 256, seed, packed.data());
-    kernels::unpack_state(kernels::StateCode::positive_fourths, packed.data(), scale, 256, unpacked.data());
-    for (std::size_t i = 1; i < 256; ++i) sum += unpacked[i];
+  struct Case {
+    kernels::StateCode code;
+    float value;  ///< beside a largest of 1
+  };
+  using enum kernels::StateCode;
+  for (auto const& [code, value] :
+       {Case{signed_squares, 0.5F}, Case{signed_squares, -0.5F}, Case{signed_squares, 1.3e-3F},
+        Case{signed_squares, 1e-4F}, Case{signed_squares, -1e-5F},  // below the first step
+        Case{positive_fourths, 0.5F}, Case{positive_fourths, 1e-4F}, Case{positive_fourths, 1.3e-6F}}) {
+    std::vector<float> values(256, value);
+    values[0] = 1;
+    double const power = code == signed_squares ? 2 : 4;
+    double const most = code == signed_squares ? 127 : 255;
+    double const below = std::floor(most * std::pow(std::fabs(value), 1 / power));
+    double const gap = (std::pow(below + 1, power) - std::pow(below, power)) / std::pow(most, power);
+    for (std::int64_t const target : runnable_targets()) {
+      UseTarget const use(target);
+      double sum = 0;
+      for (std::uint32_t seed = 1; seed <= 400; ++seed) {
+        std::vector<std::uint8_t> packed(256);
+        std::vector<float> unpacked(256);
+        float const scale = kernels::pack_state(code, values.data(), 256, seed, packed.data());
+        kernels::unpack_state(code, packed.data(), scale, 256, unpacked.data());
+        for (std::size_t i = 1; i < 256; ++i) sum += unpacked[i];
+      }
+      double const draws = 400 * 255;  // each one of two neighbours
+      EXPECT_NEAR(sum / draws, value, 5 * 0.5 * gap / std::sqrt(draws)) << "target " << target;
+    }
   }
-  // 102000 draws, each within 0.01 of 0.5.
-  EXPECT_NEAR(sum / (400 * 255), 0.5, 2e-4);
 }
 
 TEST(BlockStateTest, WhatIsNotFiniteIsNotHidden) {

@@ -45,13 +45,13 @@ std::vector<float> some_values(std::size_t count, std::uint32_t seed) {
 /// What weft/wire_format.hpp promises, in double precision.
 double bound(WireFormat format, std::vector<float> const& values, std::size_t i) {
   double const own = std::abs(static_cast<double>(values[i]));
-  if (format == WireFormat::bf16) return own * 0x1p-8;
+  if (format == WireFormat::bf16) return std::max(own * 0x1p-8, 0x1p-134);
   double largest = 0;
   auto const first = i / kWireBlock * kWireBlock;
   for (auto j = first; j < std::min(first + kWireBlock, values.size()); ++j) {
     largest = std::max(largest, std::abs(static_cast<double>(values[j])));
   }
-  return std::max(own * 0x1p-4, largest * 0x1p-17);
+  return std::max({own * 0x1p-4, largest * 0x1p-17, 0x1p-137});
 }
 
 class WireTest : public ::testing::TestWithParam<WireFormat> {};
@@ -64,10 +64,44 @@ TEST_P(WireTest, ErrorsAreWithinTheirBound) {
       auto const got = packed_and_back(GetParam(), values);
       for (std::size_t i = 0; i < count; ++i) {
         auto const error = std::abs(static_cast<double>(got[i]) - static_cast<double>(values[i]));
-        // Below bf16's normal values, 2^-126, there are no more bits.
-        ASSERT_LE(error, bound(GetParam(), values, i) + 0x1p-134) << values[i] << " at " << i << " of " << count;
+        ASSERT_LE(error, bound(GetParam(), values, i)) << values[i] << " at " << i << " of " << count;
       }
     }
+  }
+}
+
+TEST_P(WireTest, ErrorsOfTheLeastValuesAreWithinTheirBoundToo) {
+  std::mt19937 random(13);
+  for (auto const target : runnable_targets()) {
+    UseTarget const use(target);
+    for (int exponent = -149; exponent < -100; ++exponent) {
+      std::vector<float> values(3 * kWireBlock);
+      for (auto& value : values) value = std::ldexp(static_cast<float>(random() % 4096) / 2048 - 1, exponent);
+      auto const got = packed_and_back(GetParam(), values);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        auto const error = std::abs(static_cast<double>(got[i]) - static_cast<double>(values[i]));
+        ASSERT_LE(error, bound(GetParam(), values, i)) << values[i] << " at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(WireTest, TheGreatestValuesArriveAsInfinityAndLeaveNothingBehind) {
+  auto const least = std::ldexp(GetParam() == WireFormat::bf16 ? 2 - 0x1p-8F : 2 - 0x1p-4F, 127);
+  for (auto const target : runnable_targets()) {
+    UseTarget const use(target);
+    std::vector<float> values(kWireBlock, 1.0F);
+    values[5] = least;
+    values[6] = std::nextafter(-least, 0.0F);
+    values[7] = std::numeric_limits<float>::max();
+    std::vector<float> residual(values.size());
+    auto const got = packed_and_back(GetParam(), values, residual.data());
+    EXPECT_EQ(got[5], std::numeric_limits<float>::infinity());
+    EXPECT_LE(std::abs(static_cast<double>(got[6]) - static_cast<double>(values[6])), bound(GetParam(), values, 6));
+    EXPECT_EQ(got[7], std::numeric_limits<float>::infinity());
+    EXPECT_EQ(residual[5], 0.0F);
+    EXPECT_EQ(residual[6], values[6] - got[6]);
+    EXPECT_EQ(residual[7], 0.0F);
   }
 }
 

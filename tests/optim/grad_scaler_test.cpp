@@ -35,6 +35,22 @@ TEST(GradScalerTest, GrowsAfterAnIntervalAndFallsAtOverflows) {
   EXPECT_EQ(scaler.scale(), 256);
 }
 
+TEST(GradScalerTest, AScaleThatIsSetEndsAStepToo) {
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  finish_step(scaler, false);
+  scaler.found_inf() = 1;
+  EXPECT_THROW(scaler.update_to(0), Error);
+  EXPECT_EQ(scaler.update_count(), 1U);
+  EXPECT_EQ(scaler.found_inf(), 1);
+  scaler.update_to(64);
+  EXPECT_EQ(scaler.update_count(), 2U);
+  EXPECT_EQ(scaler.found_inf(), 0);
+  EXPECT_EQ(scaler.scale(), 64);
+  EXPECT_EQ(scaler.inv_scale(), 1.0F / 64);
+  finish_step(scaler, false);
+  EXPECT_EQ(scaler.scale(), 128) << "after the second step without an overflow";
+}
+
 TEST(GradScalerTest, HysteresisForgivesTheFirstOverflows) {
   GradScaler scaler({.init_scale = 1024, .growth_interval = 2, .hysteresis = 2});
   finish_step(scaler, true);

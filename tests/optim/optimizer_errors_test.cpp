@@ -64,6 +64,17 @@ TEST(OptimizerErrorsTest, RefusesWhatDoesNotFit) {
   expect_error([&] { optimizer.set_state(0, 2, parameter); }, ErrorCode::invalid_argument, "state 2");
 }
 
+TEST(OptimizerErrorsTest, ParametersItDoesNotHaveAreNamedWithTheCall) {
+  std::vector<float> parameter(10);
+  Optimizer optimizer({BufferView(std::span(parameter))}, AdamWOptions{});
+  auto const code = ErrorCode::invalid_argument;
+  expect_error([&] { (void)optimizer.parameter(1); }, code, "Optimizer::parameter: index 1 of 1");
+  expect_error([&] { (void)optimizer.master(1); }, code, "Optimizer::master: index 1 of 1");
+  expect_error([&] { (void)optimizer.state_names(1); }, code, "Optimizer::state_names: index 1 of 1");
+  expect_error([&] { (void)optimizer.state(1, 0); }, code, "Optimizer::state: index 1 of 1");
+  expect_error([&] { optimizer.set_state(1, 0, parameter); }, code, "Optimizer::set_state: index 1 of 1");
+}
+
 TEST(OptimizerErrorsTest, RefusesGroupsItDoesNotHave) {
   std::vector<float> parameter(10);
   Optimizer optimizer({BufferView(std::span(parameter))}, AdamWOptions{});
@@ -107,6 +118,32 @@ TEST(OptimizerErrorsTest, ATensorIsUpdatedOnceAStep) {
     optimizer.update(1, one);
   }
   EXPECT_EQ(a, (std::vector<float>{0.75, 0.75}));
+  EXPECT_EQ(b, a);
+}
+
+// A caller that mends its gradients and tries again is where it was.
+TEST(OptimizerErrorsTest, WhatIsRefusedIsNoStep) {
+  std::vector<float> a{1, 1};
+  std::vector<float> b{1, 1};
+  std::vector<float> gradient{1, 1};
+  BufferView const one{std::span(gradient)};
+  Optimizer optimizer({BufferView(std::span(a)), BufferView(std::span(b))}, SgdOptions{.lr = 0.25});
+  std::vector<BufferView> gradients{one, one.slice(0, 1)};
+  expect_error([&] { optimizer.step(gradients); }, ErrorCode::invalid_argument, "gradient 1 has 1 f32");
+  EXPECT_EQ(optimizer.step_count(), 0);
+
+  optimizer.begin_step();
+  std::vector<std::size_t> const both{0, 1};
+  std::vector<std::size_t> const twice{1, 1};
+  expect_error([&] { optimizer.update(both, gradients); }, ErrorCode::invalid_argument, "gradient 1 has 1 f32");
+  gradients[1] = one;
+  expect_error([&] { optimizer.update(twice, gradients); }, ErrorCode::invalid_argument,
+               "parameter 1 has been updated");
+  EXPECT_EQ(b, (std::vector<float>{1, 1}));
+  optimizer.update(both, gradients);
+  optimizer.step(gradients);
+  EXPECT_EQ(optimizer.step_count(), 2);
+  EXPECT_EQ(a, (std::vector<float>{0.5, 0.5}));
   EXPECT_EQ(b, a);
 }
 

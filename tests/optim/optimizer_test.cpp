@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -411,6 +413,34 @@ TEST(OptimizerTest, EightBitStatesDescendAlike) {
     auto const [packed, packed_bytes] = descend(StateType::block8);
     EXPECT_LE(packed, 1.1 * exact + 1) << one.name;
     EXPECT_LE(packed_bytes, 0.26 * static_cast<double>(bytes)) << one.name;
+  }
+}
+
+/// Of gradients far below one that shares their block.
+TEST(OptimizerTest, EightBitStatesOfSmallGradientsAreRightOnAverage) {
+  for (float const small : {1e-2F, 1e-3F, 1e-4F}) {
+    auto const sums_of = [&](StateType state) {
+      std::mt19937_64 random(6);
+      std::normal_distribution<float> normal;
+      std::vector<float> parameters(256);
+      Optimizer optimizer({BufferView(std::span(parameters))}, AdamWOptions{.lr = 1e-6}, {.state = state});
+      std::array<double, 2> sums{};
+      for (int step = 0; step < 1500; ++step) {
+        std::vector<float> gradient(256, small);
+        gradient[0] = normal(random);
+        optimizer.step(std::vector<BufferView>{BufferView(std::span(gradient))});
+        for (std::size_t which = 0; which < 2 && step >= 500; ++which) {
+          auto const values = optimizer.state(0, which);
+          sums[which] = std::accumulate(values.begin() + 1, values.end(), sums[which]);
+        }
+      }
+      return sums;
+    };
+    auto const exact = sums_of(StateType::f32);
+    auto const packed = sums_of(StateType::block8);
+    for (std::size_t which = 0; which < 2; ++which) {
+      EXPECT_NEAR(packed[which] / exact[which], 1, 0.1) << "state " << which << " of gradients of " << small;
+    }
   }
 }
 

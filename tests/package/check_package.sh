@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_package.sh BUILD CMAKE CXX PROGRAMS: installs BUILD, then builds and runs consumer/ by find_package and by
 # pkg-config, and the installed programs where PROGRAMS is ON.
-# The consumer's programs are those of README.md and docs/own-trainer.md, to the letter.
+# The consumer's programs are those of README.md, docs/own-trainer.md and docs/slow-steps.md, to the letter.
 set -euo pipefail
 build=$1 cmake=$2 cxx=$3 programs=$4
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +30,7 @@ diff <(program_of README.md 2) "$consumer/data_parallel.cpp"
 diff <(program_of docs/own-trainer.md 1) "$consumer/zero_optimizer.cpp"
 diff <(program_of docs/own-trainer.md 2) "$consumer/fully_sharded.cpp"
 diff <(program_of docs/own-trainer.md 3) "$consumer/resumable.cpp"
+diff <(program_of docs/slow-steps.md 1) "$consumer/slow_steps.cpp"
 
 echo "-- install"
 "$cmake" --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log" || {
@@ -56,6 +57,7 @@ expect "sum 3" "$scratch/by-cmake/main"
 for program in data_parallel zero_optimizer fully_sharded; do
   expect "learned 0\.(5|50[0-9]*|49[0-9]*)" "$scratch/by-cmake/$program"
 done
+expect "step 2.*hideable +[0-9.]+ ms.*" "$scratch/by-cmake/slow_steps"
 
 # A run that ends and is continued prints what one does that never ended: batch, loss scale and weight.
 resumable=$scratch/by-cmake/resumable

@@ -175,6 +175,16 @@ TEST(Programs, WriteTheDocumentOfDashJ) {
   EXPECT_EQ(document["out_of_bounds"]["okay"], "true");
 }
 
+TEST(Programs, WriteHowOftenTheyCalled) {
+  auto const path = ::testing::TempDir() + "weft_perf_iterations.json";
+  auto const outcome = run("all_reduce_perf -t 2 -b 1K -e 64K -f 64 -n 2 --rounds 1 -c 0 -J " + path);
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  auto const document = document_at(path);
+  ASSERT_EQ(document["results"].size(), 2U);
+  EXPECT_GE(document["results"][0]["actual_iterations"], 20);  // 100 where no ranks share a core
+  EXPECT_EQ(document["results"][1]["actual_iterations"], 8);
+}
+
 TEST(Programs, WriteTheFurtherColumnsIntoTheDocumentToo) {
   auto const path = ::testing::TempDir() + "weft_perf_columns.json";
   auto const outcome =
@@ -318,6 +328,13 @@ INSTANTIATE_TEST_SUITE_P(
                       "adamw_perf -n 3 -t 4", "adamw_perf --rounds 0", "group_perf --parts 4X", "group_perf --parts 6",
                       "group_perf --fuse-bytes lots", "group_perf --bogus", "barrier_perf -t 0",
                       "barrier_perf --compare nccl", "barrier_perf --compare mpi"));
+
+// mpirun may start more ranks than this program can: which roots there are is not known before.
+TEST(Programs, RefuseARootOfManyRanksByTheirNumber) {
+  auto const outcome = run("broadcast_perf -t 2 -b 8 -e 8 -r 64", true);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.output.find("there is no rank 64 among 2"), std::string::npos) << outcome.output;
+}
 
 // What takes long to measure is not lost for want of a folder.
 TEST(Programs, RefuseAFileTheyCannotWriteBeforeTheyMeasure) {

@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 
+#include "common/results.hpp"
+
 namespace {
 
 using namespace weft::perf;  // NOLINT(google-build-using-namespace)
@@ -119,11 +121,33 @@ TEST(Report, GeometricMeanLeavesOutWhatWasNotMeasured) {
   EXPECT_EQ(geometric_mean({}), 0);
 }
 
+TEST(Report, WhatDrownedInNoiseIsNoBandwidthOfNothing) {
+  EXPECT_DOUBLE_EQ(average_bus_gbps({{1e-6, 4, 4, {}}, {0, 0, 0, {}}, {1e-6, 8, 8, {}}}), 6);
+  EXPECT_EQ(average_bus_gbps({{0, 0, 0, {}}}), 0);
+}
+
 TEST(Report, ADifferenceLostInNoiseIsNoFigure) {
   EXPECT_EQ(us_text(-1e-9), "n/a");
   EXPECT_EQ(ratio_text(ratio(1e-6, -1e-9)), "n/a");
   EXPECT_EQ(ratio_text(ratio(3e-6, 1e-6)), "3.00x");
   EXPECT_EQ(us_text(1.5e-6), "1.500");
+}
+
+// What compare_peers.py and plot.py need to take figures of several launches together, and to name the peer.
+TEST(Report, JsonLinesHoldThePeersLoopsWithoutCalls) {
+  Options options;
+  Detail detail;
+  detail.peer_call = 3e-6;
+  detail.peer_call_base = 1e-6;
+  detail.peer_cost_base = 2e-6;
+  auto const what = make_case("all_reduce");
+  auto const line = json_line(*what, options, 2, {}, detail);
+  EXPECT_DOUBLE_EQ(line["peer_call_base_us"], 1.0);
+  EXPECT_DOUBLE_EQ(line["peer_cost_base_us"], 2.0);
+  EXPECT_EQ(line["peer"], "mpi");
+  options.compare_nccl = true;
+  EXPECT_EQ(json_line(*what, options, 2, {}, detail)["peer"], "nccl");
+  EXPECT_FALSE(json_line(*what, options, 2, {}, Detail{}).contains("peer"));
 }
 
 }  // namespace

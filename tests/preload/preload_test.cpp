@@ -113,8 +113,9 @@ INSTANTIATE_TEST_SUITE_P(Preload, Trap,
                                          "freed_in_any_order", "a_thousand_communicators", "many_at_once", "threads",
                                          "own_attributes", "calls_in_delete_callbacks", "calls_in_finalize",
                                          "exscan_into_nothing", "interlaced_parts", "small_floats_raise_nothing",
-                                         "a_bad_call_of_one_rank", "no_communicator", "inter_communicators",
-                                         "a_late_rank", "never_freed", "types_of_fortrans_kinds"),
+                                         "a_bad_call_of_one_rank", "sides_of_different_sizes", "no_communicator",
+                                         "inter_communicators", "a_late_rank", "never_freed",
+                                         "types_of_fortrans_kinds"),
                          [](auto const& trap) { return std::string(trap.param); });
 
 TEST(Preload, BadArgumentsReachTheErrorHandlerAsMpisDo) {

@@ -436,6 +436,57 @@ void a_bad_call_of_one_rank() {
   MPI_Comm_free(&comm);
 }
 
+/// What `call` returns on a communicator of its own, or a barrier behind it: a call need not wait for the others.
+template <typename Call>
+int code_of(Call const& call) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  require(sum_on(comm, 1) == size, "the communicator works");
+  auto const code = call(comm);
+  auto const behind = MPI_Barrier(comm);
+  MPI_Comm_free(&comm);
+  return code != MPI_SUCCESS ? code : behind;
+}
+
+/// Two sides of one rank's call that do not go with one another are an error, and no rank waits for another for ever.
+void sides_of_different_sizes() {
+  std::vector<int> few(static_cast<std::size_t>(4 * size));
+  std::vector<int> many(static_cast<std::size_t>(8 * size));
+  auto const capacity = [&](MPI_Comm comm) {
+    return MPI_Scatter(few.data(), 4, MPI_INT, many.data(), 8, MPI_INT, 0, comm);
+  };
+  require(code_of(capacity) != MPI_SUCCESS, "scatter: all receive more than the root sends");
+  auto const gathered = [&](MPI_Comm comm) {
+    return MPI_Gather(few.data(), 4, MPI_INT, many.data(), 8, MPI_INT, 0, comm);
+  };
+  require(code_of(gathered) != MPI_SUCCESS, "gather: the root has room for more than all send");
+  auto const own_send = [&](MPI_Comm comm) {
+    return MPI_Gather(few.data(), rank == 0 ? 2 : 4, MPI_INT, many.data(), 4, MPI_INT, 0, comm);
+  };
+  require((code_of(own_send) != MPI_SUCCESS) == (rank == 0), "gather: the root alone sends less");
+  auto const own_receive = [&](MPI_Comm comm) {
+    return MPI_Scatter(few.data(), 4, MPI_INT, many.data(), rank == 0 ? 8 : 4, MPI_INT, 0, comm);
+  };
+  require((code_of(own_receive) != MPI_SUCCESS) == (rank == 0), "scatter: the root alone receives more");
+  std::vector<int> const counts(static_cast<std::size_t>(size), 4);
+  std::vector<int> places;
+  for (int i = 0; i < size; ++i) places.push_back(4 * i);
+  auto const less = [&](MPI_Comm comm) {
+    return MPI_Allgatherv(few.data(), rank == 0 ? 2 : 4, MPI_INT, many.data(), counts.data(), places.data(), MPI_INT,
+                          comm);
+  };
+  require(code_of(less) != MPI_SUCCESS, "allgatherv: one rank sends less");
+  auto own_counts = counts;
+  if (rank == 0) own_counts[0] = 8;
+  auto const other = [&](MPI_Comm comm) {
+    return MPI_Allgatherv(few.data(), 4, MPI_INT, many.data(), own_counts.data(), places.data(), MPI_INT, comm);
+  };
+  places.clear();
+  for (int i = 0; i < size; ++i) places.push_back(8 * i);
+  require((code_of(other) != MPI_SUCCESS) == (rank == 0), "allgatherv: one rank expects more of itself");
+}
+
 /// A number that is no communicator is an error, of MPI's class, told once.
 void no_communicator() {
   MPI_Errhandler mine = MPI_ERRHANDLER_NULL;
@@ -498,6 +549,7 @@ constexpr Trap kTraps[] = {
     {"a_large_element", a_large_element},
     {"types_of_fortrans_kinds", types_of_fortrans_kinds},
     {"a_bad_call_of_one_rank", a_bad_call_of_one_rank},
+    {"sides_of_different_sizes", sides_of_different_sizes},
     {"no_communicator", no_communicator},
     {"inter_communicators", inter_communicators},
     {"a_late_rank", a_late_rank},

@@ -207,7 +207,8 @@ TEST(FormatOverlapReport, ShowsEveryBucketAndTotal) {
   EXPECT_EQ(lines[7], "  hidden              0.000 ms   0.0 % of communication");
   EXPECT_EQ(lines[8], "  exposed             6.000 ms");
   EXPECT_EQ(lines[9], "  idle                0.000 ms   neither: waiting for data, a lock, or a core");
-  EXPECT_EQ(lines[10], "  hideable            4.000 ms   0.0 % of it was hidden");
+  EXPECT_EQ(lines[10],
+            "  hideable            4.000 ms   by computation after buckets were ready; 0.0 % of it was hidden");
   EXPECT_EQ(lines[11], "  bound              11.000 ms   no order ends the step sooner");
   EXPECT_EQ(text.back(), '\n');
 }
@@ -218,6 +219,14 @@ TEST(FormatOverlapReport, IdleTimeIsLeftOutOfTheBoundByName) {
   auto const text = format_overlap_report(r, "step");
   EXPECT_NE(text.find("  idle               80.000 ms"), std::string::npos) << text;
   EXPECT_NE(text.find("idle time left out, no order"), std::string::npos) << text;
+}
+
+TEST(FormatOverlapReport, ABoundThatLateBucketsRaiseSaysSo) {
+  auto const r = report(17, {between(0, 10)}, {bucket(512, 9, 10, 14), bucket(1024, 10, 14, 16)});
+  auto const text = format_overlap_report(r, "step");
+  EXPECT_NE(text.find("no order ends the step sooner; with earlier or smaller buckets 10.000 ms might do"),
+            std::string::npos)
+      << text;
 }
 
 TEST(FormatOverlapReport, NamesCollectivesThatDiffer) {

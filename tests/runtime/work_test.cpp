@@ -179,5 +179,43 @@ TEST(Work, NoWakeUpIsMissed) {
   }
 }
 
+/// Of a device that is through with everything.
+class Reached final : public DeviceCompletion {
+ public:
+  [[nodiscard]] bool reached() const noexcept override { return true; }
+  bool wait_on(Stream const&) const override { return false; }
+  [[nodiscard]] bool is_captured() const noexcept override { return false; }
+};
+
+TEST(Work, NoDeviceIsMissed) {
+  // A wait and a device that comes meanwhile race at every distance; nobody else would complete the work.
+  constexpr int kRounds = 20000;
+  auto const device = std::make_shared<Reached const>();
+  std::vector<std::shared_ptr<Work::State>> states(kRounds);
+  for (auto& state : states) state = std::make_shared<Work::State>();
+  std::atomic<int> begun{-1};
+  auto const pass = [](unsigned spins) {
+    for (unsigned i = 0; i < spins; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+  };
+  std::thread attacher([&] {
+    std::mt19937 random(20241130);
+    for (int round = 0; round < kRounds; ++round) {
+      while (begun.load() < round) std::this_thread::yield();
+      pass(random() % 4000);
+      states[static_cast<std::size_t>(round)]->attach(device);
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    Work const work(states[static_cast<std::size_t>(round)]);
+    begun.store(round);
+    if (round % 3 == 0) {
+      EXPECT_TRUE(work.wait_for(60s));
+    } else {
+      work.wait();
+    }
+  }
+  attacher.join();
+}
+
 }  // namespace
 }  // namespace weft

@@ -129,6 +129,19 @@ TEST(Autotuner, TakesMediansOverRanks) {
       with_cache(""));
 }
 
+TEST(Autotuner, MayBeginWithTheFirstStep) {
+  run_thread_ranks(
+      2,
+      [](Communicator& world) {
+        PretendedTraining training({1.0, 0.8, 0.9}, world.rank());
+        Autotuner tuner(world, training.space(), {.training_steps = 40, .most_share = 1, .warm_up = 0});
+        for (int step = 0; step < 40; ++step) tuner.end_step(training.step());
+        ASSERT_TRUE(tuner.is_settled());
+        EXPECT_EQ(tuner.outcome()->setting, "setting 1");
+      },
+      with_cache(""));
+}
+
 TEST(Autotuner, LeavesOutStepsThatDoNotCount) {
   run_thread_ranks(
       2,

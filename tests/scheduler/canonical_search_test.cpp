@@ -92,7 +92,16 @@ TEST(CanonicalSearchLimits, WhereAGapKeepsUpperBytesItProvesNothing) {
   Sections const sections = make_sections(buffers);
   EXPECT_EQ(sections.live_bytes, 10);
   CanonicalSearch search(sections, placement_order(sections, "TWA"), 10);
-  EXPECT_EQ(search.run(kEndless, [] { return false; }), Outcome::undecided);
+  EXPECT_EQ(search.run(kEndless, [] { return false; }), Outcome::inconclusive);
+}
+
+TEST(CanonicalSearchLimits, EndsWhereBuffersLieTooDeepUponOneAnother) {
+  // Each meets those next to it: all that begin at multiples of 3 are placed before any of the others.
+  std::vector<PlannedBuffer> buffers;
+  for (std::int64_t i = 0; i < 10'000; ++i) buffers.push_back({.name = {}, .life = {i, i + 3}, .bytes = 1});
+  Sections const sections = make_sections(buffers);
+  CanonicalSearch search(sections, placement_order(sections, "AWT"), 3);
+  EXPECT_EQ(search.run(kEndless, [] { return false; }), Outcome::inconclusive);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/sanitizers.hpp"
@@ -266,12 +267,28 @@ TEST_F(WeftSchedule, MemoryThatIsWrittenOverItselfIsRefused) {
            {"name":"C","kind":"compute","reads":["m"],"writes":["r"]}]})";
   auto const planned = run(file("circle.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
   EXPECT_EQ(planned.code, 2) << planned.output;
-  EXPECT_NE(planned.output.find("written over itself"), std::string::npos) << planned.output;
+  EXPECT_NE(planned.output.find("it uses tensor 1 (t) before operator 2 (C)"), std::string::npos) << planned.output;
   write_random_graph("random.json", 3);
   expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
   auto const checked = check("circle.json", "p.json");
   EXPECT_EQ(checked.code, 2) << checked.output;
   EXPECT_NE(checked.output.find("written over itself"), std::string::npos) << checked.output;
+}
+
+TEST_F(WeftSchedule, GraphsThatThePlannerRefusesAreNoneToTheChecker) {
+  write_random_graph("random.json", 3);
+  expect_checked(file("random.json") + " --cluster " + file("unit.json") + " --memory 1x --policy asap");
+  std::string const tensors = R"({"weft_graph":1,"name":"odd","tensors":[{"name":"whole","bytes":8},
+    {"name":"part","bytes":4,"alias_of":"whole"}],"ops":[{"name":"A","kind":"compute","writes":[)";
+  std::ofstream(file("early.json")) << tensors << R"("part"]},{"name":"B","kind":"compute","writes":["whole"]}]})";
+  std::ofstream(file("twice.json")) << tensors << R"("whole"]},{"name":"B","kind":"compute","writes":["whole"]}]})";
+  for (auto const& [name, words] : {std::pair{"early.json", "the first uses memory before the second has written it"},
+                                    std::pair{"twice.json", "tensor whole is written by operators A and B"}}) {
+    EXPECT_EQ(run(file(name) + " --cluster " + file("unit.json") + " --memory 1x --policy asap").code, 2) << name;
+    auto const checked = check(name, "p.json");
+    EXPECT_EQ(checked.code, 2) << checked.output;
+    EXPECT_NE(checked.output.find(words), std::string::npos) << checked.output;
+  }
 }
 
 TEST_F(WeftSchedule, MergingAcrossAPathIsRefused) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -122,6 +123,19 @@ TEST(MemoryPlanTest, SaysWhetherAnythingFits) {
   MemoryPlan const too_small = plan_memory(buffers, {.capacity = 10, .time_limit = kPlenty});
   expect_legal(buffers, too_small);
   EXPECT_EQ(too_small.least_bytes, 11);
+}
+
+TEST(MemoryPlanTest, EndsWhereMoreTimeFindsNothing) {
+  // b fits below the bytes that a keeps, which no search looks at: none will do better than the first plan.
+  std::vector<PlannedBuffer> const buffers{
+      {.name = "a", .life = {0, 3}, .bytes = 10, .gaps = {{.when = {1, 2}, .kept_begin = 6, .kept_end = 10}}},
+      {.name = "b", .life = {1, 2}, .bytes = 6}};
+  for (auto const& capacity : {std::optional<std::int64_t>(), std::optional<std::int64_t>(10)}) {
+    MemoryPlan const plan = plan_memory(buffers, {.capacity = capacity, .time_limit = std::chrono::hours(1)});
+    expect_legal(buffers, plan);
+    EXPECT_EQ(plan.bytes, 16);
+    EXPECT_EQ(plan.least_bytes, 10);
+  }
 }
 
 TEST(MemoryPlanTest, TimeLimitsAndTellsOfProgress) {

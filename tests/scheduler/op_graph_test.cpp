@@ -117,6 +117,22 @@ TEST(OpGraph, ACycleIsRefusedByTheNamesOfItsOperators) {
   EXPECT_EQ(message.find("update"), std::string::npos) << message;
 }
 
+/// A part that is made before the whole: what is live would be counted from the whole on.
+TEST(OpGraph, MemoryIsNotUsedBeforeItIsThere) {
+  OpGraph graph{.name = "gathered in place"};
+  TensorId const whole = graph.add(OpTensor{.name = "whole", .bytes = 400});
+  TensorId const part = graph.add(OpTensor{.name = "part", .bytes = 100, .alias_of = whole});
+  graph.add(OpNode{.name = "cast", .writes = {part}});
+  graph.add(OpNode{.name = "gather", .reads = {part}, .writes = {whole}});
+  expect_names(message_of([&] { check_graph(graph); }),
+               {"operator 0 (cast)", "tensor 1 (part)", "operator 1 (gather)", "tensor 0"});
+  graph.ops[0].writes.clear();  // part is there from the beginning, and so has to be the whole
+  expect_names(message_of([&] { check_graph(graph); }),
+               {"operator 1 (gather)", "tensor 1 (part)", "before operator 1 (gather)", "tensor 0"});
+  graph.ops[1].writes = {graph.add(OpTensor{.name = "gathered", .bytes = 400, .alias_of = whole})};
+  EXPECT_NO_THROW(check_graph(graph));  // whole is there from the beginning
+}
+
 TEST(OpGraph, WhatIsWrongIsNamed) {
   struct Case {
     std::function<void(OpGraph&)> spoil;
@@ -226,6 +242,8 @@ TEST(OpGraphJson, WhatIsWrongIsNamed) {
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 1.5}]})", {"tensor t", "whole number"}},
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 18446744073709551615}]})", {"tensor t", "does not fit"}},
       {R"({"weft_graph": 1, "tensors": [{"name": "t", "bytes": 1, "kept": 1}]})", {"tensor t", "true nor false"}},
+      {R"({"weft_graph": 1, "ops": [{"name": "a", "kind": "compute", "reads": ["t"], "reads": []}]})",
+       {"the key \"reads\" twice"}},
       {R"({"weft_graph": 1, "groups": [{"name": "g"}]})", {"group g", "either"}},
       {R"({"weft_graph": 1, "groups": [{"name": "g", "sets": [1]}]})", {"group g", "lists of ranks"}},
       {R"({"weft_graph": 1, "groups": [{"name": "g", "strided": {"ranks": 6, "size": 4}}]})", {"group g", "6 ranks"}},
@@ -237,6 +255,17 @@ TEST(OpGraphJson, WhatIsWrongIsNamed) {
     auto const message = message_of([&, text = json] { static_cast<void>(graph_of(text)); });
     expect_names(message, named);
   }
+}
+
+TEST(OpGraphJson, DeepNestingIsRefused) {
+  std::string const deep = std::string(300'000, '[') + std::string(300'000, ']');
+  expect_names(
+      message_of([&] {
+        static_cast<void>(graph_of(R"({"weft_graph": 1, "groups": [{"name": "g", "sets": [[)" + deep + "]]}]}"));
+      }),
+      {"g.json", "nested deeper than 100"});
+  std::string const quoted(200, '[');
+  EXPECT_EQ(graph_of(R"({"weft_graph": 1, "name": "\\\"[)" + quoted + "\"}").name, "\\\"[" + quoted);
 }
 
 TEST(StridedGroup, CutsAMeshAlongOneDimension) {

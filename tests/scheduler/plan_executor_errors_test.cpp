@@ -8,6 +8,7 @@
 #include "scheduler/small_step.hpp"
 #include "weft/error.hpp"
 #include "weft/fixed_schedule.hpp"
+#include "weft/memory.hpp"
 #include "weft/plan_executor.hpp"
 
 namespace weft::test {
@@ -125,6 +126,58 @@ TEST(PlanExecutorErrors, AnotherPlanOnOneRank) {
        })) {
     expect(failure, ErrorCode::mismatch, {"rank 1 differs", "plan that it came to"});
   }
+}
+
+/// Among pairs of ranks, of which the first rank has memory for one set of buffers.
+TEST(PlanExecutorErrors, AllRanksKeepTheirPlanWhereOneHasNoMemoryForTheNext) {
+  constexpr int kRanks = 4;
+  constexpr int kSteps = 6;
+  std::vector<std::size_t> const sizes{300'000, 500'000, 200'000};
+  std::vector<std::size_t> launches(kRanks);
+  run_thread_ranks(kRanks, [&](Communicator& world) {
+    auto pair = world.split(world.rank() / 2);
+    MemoryAccount const account(world.rank() == 0 ? 6'000'000 : MemoryAccount::kUnlimited);
+    MemoryAccount::Binding const bound(account);
+    SmallStep small(pair->rank(), pair->size(), sizes);
+    small.graph.groups[0].sets = {{0, 1}, {2, 3}};
+    int plans = 0;
+    auto const planner = [&plans](OpGraph const& graph, CostModel const& model) {
+      return plans++ == 0 ? program_schedule(graph, model) : bucket_schedule(graph, model, 1 << 30);
+    };
+    PlanExecutor executor(world, {&*pair}, small.graph, small.bindings,
+                          {.cluster = slow_cluster(kRanks), .planner = planner, .profile_steps = 2});
+    small.executor = &executor;
+    for (int step = 0; step < kSteps; ++step) small.step();
+    EXPECT_TRUE(executor.is_measured());
+    EXPECT_EQ(executor.generation(), 1U) << "rank " << world.rank();
+    launches[static_cast<std::size_t>(world.rank())] = executor.plan().launches.size();
+    auto const wanted = small.reference(kSteps);
+    for (std::size_t layer = 0; layer < wanted.size(); ++layer) {
+      EXPECT_NEAR(small.weights[layer].back(), wanted[layer].back(), 1e-4) << layer;
+    }
+  });
+  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(launches[static_cast<std::size_t>(rank)], launches[0]);
+}
+
+/// ... nor for the first, which ranks of other groups are told.
+TEST(PlanExecutorErrors, NoRankGoesOnWhereOneHasNoMemory) {
+  run_thread_ranks(4, [&](Communicator& world) {
+    auto pair = world.split(world.rank() / 2);
+    MemoryAccount const account(world.rank() == 0 ? 10'000 : MemoryAccount::kUnlimited);
+    MemoryAccount::Binding const bound(account);
+    SmallStep small(pair->rank(), pair->size(), kSizes);
+    small.graph.groups[0].sets = {{0, 1}, {2, 3}};
+    try {
+      PlanExecutor executor(world, {&*pair}, small.graph, small.bindings, plain());
+      ADD_FAILURE() << "rank " << world.rank() << " has an executor";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+      auto const* const words = world.rank() == 0 ? "memory budget" : "rank 0";
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+    world.barrier();
+    pair->barrier();
+  });
 }
 
 TEST(PlanExecutorErrors, NoPlanOfTheGraph) {

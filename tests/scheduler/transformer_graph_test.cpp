@@ -331,6 +331,7 @@ TEST(TransformerGraph, WhatIsWrongIsNamed) {
       {[](auto& shape, auto&) { shape.vocabulary = 0; }, {"vocabulary is 0"}},
       {[](auto& shape, auto&) { shape.state_bytes = -1; }, {"state_bytes is -1"}},
       {[](auto& shape, auto&) { shape.micro_batch = std::int64_t{1} << 60; }, {"a tensor of"}},
+      {[](auto& shape, auto&) { shape.ffn_width = std::int64_t{3} << 61; }, {"a tensor of"}},  // twice that overflows
       {[](auto&, auto& plan) { plan.tensor_ranks = 3; }, {"heads is 8", "tensor_ranks 3"}},
       {[](auto&, auto& plan) { plan.tensor_ranks = 8; }, {"kv_heads is 4", "tensor_ranks 8"}},
       {[](auto&, auto& plan) { plan.data_ranks = 0; }, {"data_ranks is 0"}},

@@ -12,6 +12,17 @@ TEST_F(WeftSchedule, ReadsTracesOfTorch) {
   expect_checked(WEFT_SOURCE_DIR "/tests/importers/data/kineto_ddp.json --cluster a100-100g --policy weft,asap");
 }
 
+TEST_F(WeftSchedule, ReadsTracesOfTorchFromJobsOfManyRanks) {
+  Json const trace = {
+      {"schemaVersion", 1},
+      {"distributedInfo", {{"pg_config", {{{"pg_name", "0"}, {"ranks", std::vector<int>(40'000, 7)}}}}}},
+      {"traceEvents",
+       {{{"ph", "X"}, {"name", "a"}, {"cat", "cpu_op"}, {"pid", 1}, {"tid", 1}, {"ts", 1}, {"dur", 2}}}}};
+  write("trace.json", trace);
+  auto const result = run(file("trace.json") + " --cluster a100-100g --policy asap");
+  EXPECT_EQ(result.code, 0) << result.output;
+}
+
 TEST_F(WeftSchedule, ReadsExecutionTracesOfTorch) {
   expect_checked(WEFT_SOURCE_DIR
                  "/tests/importers/data/chakra_ddp.json --cluster a100-100g --memory 1.3x --policy weft");
@@ -325,6 +336,8 @@ TEST_F(WeftSchedule, BadInputIsOneLineAndExitCodeTwo) {
     EXPECT_NE(result.output.find("weft-schedule: "), std::string::npos) << result.output;
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
   }
+  auto const no_cluster = run("--model gpt2-small");
+  EXPECT_NE(no_cluster.output.find("h200-400g, or a JSON file"), std::string::npos) << no_cluster.output;
   for (std::string const usage : {"",
                                   "--cluster a100-100g",
                                   "x.json --model gpt2-small --cluster a100-100g",

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include "sharding/fully_sharded_training.hpp"
 #include "weft/error.hpp"
@@ -38,6 +40,7 @@ TEST(FullyShardedErrors, CallsOutOfTurnNameUnitAndCall) {
     refuses("before_backward: unit 0 'first' had no forward", [&] { model.before_backward(0); });
     refuses("parameter: unit 1 'second' is not in use", [&] { (void)model.parameter(2); });
     refuses("step: no unit had a backward", [&] { model.step(); });
+    refuses("reduce: no unit had a backward", [&] { model.reduce(); });
     refuses("before_forward: unit 2 of 2", [&] { model.before_forward(2); });
     refuses("parameter: index 3 of 3", [&] { (void)model.parameter(3); });
     refuses("call reduce() first", [&] { (void)model.measure_gradients(); });
@@ -76,6 +79,24 @@ TEST(FullyShardedErrors, CallsOutOfTurnNameUnitAndCall) {
   });
 }
 
+TEST(FullyShardedErrors, AnErrorInTheMiddleOfATurnLeavesNestedNoSync) {
+  run_thread_ranks(2, [](Communicator& world) {
+    Parameters const parameters(std::vector<TensorSpec>{{10}, {20}, {30}});
+    FullySharded model(world, two_units(parameters));
+    auto const interrupted = [&] {
+      model.before_forward(0);
+      throw std::runtime_error("out of data");
+    };
+    EXPECT_THROW(model.no_sync([&] { model.no_sync(interrupted); }), std::runtime_error);
+    model.after_forward(0);
+    model.before_backward(0);
+    for (std::size_t i = 0; i < 2; ++i) std::memset(model.gradient(i).data, 0, model.gradient(i).bytes());
+    model.after_backward(0);
+    EXPECT_FALSE(model.holds_gradients(0)) << "still without communication";
+    model.step();
+  });
+}
+
 TEST(FullyShardedErrors, UnitsInUseTogetherMustFit) {
   run_thread_ranks(2, [](Communicator& world) {
     Parameters const parameters(std::vector<TensorSpec>{{100}, {100}, {3000}});
@@ -95,6 +116,10 @@ TEST(FullyShardedErrors, UnitsInUseTogetherMustFit) {
     for (std::size_t const index : {0U, 1U}) roomy.mark_unused(index);
     for (std::size_t const unit : {1U, 0U}) roomy.after_backward(unit);
     roomy.step();
+
+    expect_error(ErrorCode::invalid_argument, "more than memory can hold", [&] {
+      FullySharded(world, two_units(parameters), {.gradient_cap = std::numeric_limits<std::size_t>::max()});
+    });
 
     FullySharded wide(world, two_units(parameters), {.prefetch = 1, .gradient_units = 1});
     for (std::size_t unit = 0; unit < 2; ++unit) {

@@ -269,6 +269,25 @@ TEST(FullySharded, StepSendsWhatWasHeld) {
   });
 }
 
+// An evaluation makes any number of gathers, and no step need follow.
+TEST(FullySharded, KeepsTimesOfTheLastGathersOnly) {
+  Training const t{.specs = {{3}, {5}}, .first = SgdOptions{}, .second = SgdOptions{}};
+  run_thread_ranks(2, [&](Communicator& world) {
+    Parameters const start(t.specs);
+    FullySharded model(world, units_of(start, t, 1), {.prefetch = 0});
+    ASSERT_EQ(model.unit_count(), 2U);
+    for (std::size_t use = 0; use < 10'000; ++use) {
+      std::size_t const unit = use % 2;
+      model.before_forward(unit);
+      model.after_forward(unit);
+    }
+    run_pass(model, t, world.rank(), 0, 0);
+    model.step();
+    EXPECT_GE(model.gathers().size(), 4096U);
+    EXPECT_LE(model.gathers().size(), 8192U);
+  });
+}
+
 TEST(FullySharded, StaysUnderTheCap) {
   Training const training{.specs = awkward(), .first = SgdOptions{.lr = 0.1}, .second = SgdOptions{.lr = 0.1}};
   run_thread_ranks(2, [&](Communicator& world) {

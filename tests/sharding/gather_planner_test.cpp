@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -250,6 +252,33 @@ TEST(GatherPlanner, TheDefaultCapacityIsEnoughAndLittleMore) {
   EXPECT_EQ(capacity_for(equal, {0, 2, true}), 9 * kLine);
   EXPECT_EQ(capacity_for(equal, {0, 2, false}), 18 * kLine);
   EXPECT_EQ(capacity_for(equal, {0, 50, true}), 18 * kLine);
+}
+
+TEST(GatherPlanner, AsFarAheadAsCanBeIsAllUnits) {
+  auto const units = units_of({1, 1, 1, 1});
+  std::vector<std::string> logs;
+  for (std::size_t const prefetch : {std::size_t{4}, std::numeric_limits<std::size_t>::max()}) {
+    Pool pool(units, {4 * kLine, prefetch, true});
+    for (int step = 0; step < 2; ++step) run_step(pool, units.size());
+    logs.push_back(pool.log());
+  }
+  EXPECT_EQ(logs[0], logs[1]);
+}
+
+TEST(UseOrder, RemembersTheLastPassesOfALongStep) {
+  UseOrder order(2);
+  std::vector<Use> const training{{0, Phase::forward}, {1, Phase::forward}, {1, Phase::backward}, {0, Phase::backward}};
+  for (int batch = 0; batch < 10'000; ++batch) {  // of an evaluation
+    for (std::size_t const unit : {0U, 1U}) order.used({unit, Phase::forward});
+  }
+  for (Use const& use : training) order.used(use);
+  order.end_step();
+  auto const foretold = order.upcoming();
+  EXPECT_LE(foretold.size(), 1000U);
+  EXPECT_TRUE(std::ranges::equal(foretold.last(training.size()), training));
+  for (Use const& use : training) order.used(use);
+  order.end_step();
+  EXPECT_TRUE(std::ranges::equal(order.upcoming(), training));
 }
 
 // Steps that begin with nothing lie alike: a CUDA graph's addresses stay.

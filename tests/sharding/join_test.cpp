@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <stdexcept>
 #include <string>
 
 #include "bucketing/gradients.hpp"
 #include "harness/ranks.hpp"
+#include "runtime/error_matchers.hpp"
 #include "weft/data_parallel.hpp"
 #include "weft/error.hpp"
 
@@ -72,7 +74,7 @@ Work in_two_halves(GradientBucket const& bucket) {
   CollectiveOptions const on_stream{bucket.stream, {}};
   std::size_t const half = bucket.whole.count / 2;
   for (BufferView const& part : {bucket.whole.slice(0, half), bucket.whole.slice(half, bucket.whole.count - half)}) {
-    Work const work = bucket.communicator.all_reduce(part, part, bucket.op, on_stream);
+    Work work = bucket.communicator.all_reduce(part, part, bucket.op, on_stream);
     if (part.data != bucket.whole.data) return work;  // the stream's last
   }
   return {};
@@ -191,6 +193,29 @@ TEST(Join, WhatMicroStepsLeftUnsentGoesWithTheFirstShadowedStep) {
   });
 }
 
+// Rank 0 takes part in both steps, and updates in one: it is not the one to level by.
+TEST(Join, WhoLeftMicroStepsUnsentIsLevelledLikeOthers) {
+  run_thread_ranks(3, [](Communicator& world) {
+    Buffer const parameter = Buffer::host(10, DataType::f32);
+    std::ranges::fill(floats(parameter.view()), 100.0F);
+    DataParallel ddp(world, {parameter.view()});
+    auto const fill = [&](float value) {
+      std::ranges::fill(floats(ddp.gradient(0)), value);
+      ddp.mark_ready(0);
+    };
+    auto const steps = [&] {
+      for (int step = 0; step < std::array{1, 2, 0}.at(static_cast<std::size_t>(world.rank())); ++step) {
+        fill(3.0F);
+        ddp.finish();
+        for (float& one : floats(parameter.view())) one -= floats(ddp.gradient(0))[0];
+      }
+      if (world.rank() == 0) ddp.no_sync([&] { fill(6.0F); });
+    };
+    ddp.join({JoinDivisor::active_ranks, false}, steps);
+    EXPECT_EQ(floats(parameter.view())[4], 100.0F - 3.0F - 4.5F);
+  });
+}
+
 TEST(Join, EarlyTerminationThrowsOnEveryRankBeforeAnythingIsSent) {
   run_thread_ranks(3, [](Communicator& world) {
     Model memory(world.rank());
@@ -251,6 +276,21 @@ TEST(Join, MistakesAreRefused) {
     EXPECT_EQ(integers.end_join(), 0U);
     integers.set_sync(false);
     EXPECT_THROW(integers.begin_join(), Error);
+  });
+}
+
+// Each rank would divide by another number.
+TEST(Join, OptionsThatDifferAreNamedOnEveryRank) {
+  run_thread_ranks(3, [](Communicator& world) {
+    Bucketer bucketer(world, std::vector<TensorSpec>{{4, DataType::f32}});
+    expect_error(ErrorCode::mismatch, {"rank 2 has divisor active_ranks", "rank 0 divisor all_ranks"}, [&] {
+      bucketer.begin_join({world.rank() == 2 ? JoinDivisor::active_ranks : JoinDivisor::all_ranks, false});
+    });
+    expect_error(ErrorCode::mismatch, {"rank 1 has", "throw_on_early_termination true"}, [&] {
+      bucketer.begin_join({JoinDivisor::all_ranks, world.rank() == 1});
+    });
+    bucketer.begin_join();
+    EXPECT_FALSE(bucketer.shadow_step());
   });
 }
 

@@ -1,6 +1,7 @@
 // Steps that unscale, look for overflow and clip, against replicas that do so in passes of their own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -437,6 +438,24 @@ TEST(ZeroPolicySteps, RefusesALimitThatIsNoneThatIsSetTwiceOrThatDiffers) {
     expect_error(ErrorCode::invalid_argument, {"clip_value"}, [&] { zero.step({.clip_value = one}); });
     zero.step({.clip = &one});
     EXPECT_EQ(zero.step_count(), 1);
+  });
+}
+
+// Shards are judged meanwhile, on the stream's thread.
+TEST(ZeroPolicySteps, FoundInfMayBeSetWhileGradientsTravel) {
+  run_thread_ranks(2, [](Communicator& world) {
+    std::vector<float> values(1000, 1);
+    GradScaler scaler;
+    ZeroOptimizer zero(world, {{{BufferView(std::span(values))}, SgdOptions{}}},
+                       {.buckets = {.rebuild = false}, .gradients = {.scaler = &scaler}});
+    auto* const gradient = static_cast<float*>(zero.gradient(0).data);
+    std::fill_n(gradient, values.size(), 1.0F);
+    zero.mark_ready(0);
+    if (world.rank() == 1) scaler.found_inf() = 1;
+    zero.step();
+    EXPECT_FALSE(zero.gradient_norm().finite);
+    EXPECT_EQ(zero.step_count(), 0);
+    zero.wait_parameters();
   });
 }
 

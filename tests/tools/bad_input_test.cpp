@@ -8,7 +8,7 @@ namespace weft::test {
 namespace {
 
 std::string write(DumpFolder const& folder, std::string const& name, std::string const& text) {
-  auto const path = folder.path() + "/" + name;
+  auto path = folder.path() + "/" + name;
   std::ofstream(path) << text;
   return path;
 }
@@ -36,6 +36,8 @@ TEST(BadInput, IsOneLineAndExitCodeTwo) {
   expect_refused(write(folder, "empty.json", ""), "empty.json is empty");
   expect_refused(write(folder, "garbage.json", "\x01\x02 not json"), "garbage.json is no flight recorder's dump");
   expect_refused(write(folder, "other.json", "{\"traceEvents\": []}"), "weft_flight");
+  std::string const deep = std::string(300'000, '[') + std::string(300'000, ']');
+  expect_refused(write(folder, "deep.json", R"({"weft_flight":)" + deep + "}"), "its \"weft_flight\" is array");
   auto const a = write(folder, "a.json", dump_of("a", 1));
   auto const b = write(folder, "b.json", dump_of("b", 2));
   expect_refused(a + " " + b, "different jobs");

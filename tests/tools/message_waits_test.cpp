@@ -116,6 +116,35 @@ TEST(MessageWaits, GivenUp) {
       "message 1, after 3.0 s");
 }
 
+TEST(MessageWaits, FromAnyRank) {
+  auto any = waiting_recv(RecordedMessage::kAnyRank, 0);
+  any.text = "recv(7 × f32, from any rank, tag 3)";
+  any.tag = 3;
+  std::string const waits = "rank 0 waits in recv(7 × f32, from any rank, tag 3), since 5.0 s";
+  expect({dump(0, {any}), dump(1, {}), dump(2, {})}, Finding::unanswered, {1, 2},
+         "ranks 1 and 2 sent rank 0 no message with tag 3; " + waits);
+  expect({dump(0, {any}), dump(1, {waiting_recv(0, 1)}), dump(2, {})}, Finding::unanswered, {1, 2},
+         "ranks 1 and 2 sent rank 0 no message with tag 3; " + waits +
+             "; rank 1 waits in recv(7 × f32, from rank 0), message 1, since 5.0 s");
+  // Somebody sends it; or a server waits while others are at odds.
+  auto sent = waiting_send(0, 1);
+  sent.tag = 3;
+  EXPECT_EQ(diagnose({dump(0, {any}), dump(1, {sent}), dump(2, {})})[0].finding, Finding::nothing);
+  auto const behind = diagnose(
+      {dump(0, {any}, {call(1, State::started, 4)}), dump(1, {}, {call(1, State::started, 4)}), dump(2, {}, {})});
+  EXPECT_EQ(behind[0].culprits, std::vector<int>{2}) << behind[0].sentence;
+}
+
+TEST(MessageWaits, TagsAreCountedByThemselves) {
+  auto waits = waiting_recv(0, 2);
+  waits.tag = 1;
+  auto sent = message(true, 1, 5, State::finished, 2);
+  sent.tag = 0;
+  EXPECT_EQ(diagnose({dump(0, {sent}), dump(1, {waits}), dump(2, {})})[0].finding, Finding::unanswered);
+  sent.tag = 1;
+  EXPECT_EQ(diagnose({dump(0, {sent}), dump(1, {waits}), dump(2, {})})[0].finding, Finding::nothing);
+}
+
 TEST(MessageWaits, ForARankWithoutADump) {
   expect(
       {dump(1, {waiting_recv(0, 3)}), dump(2, {})}, Finding::missing_dump, {0},

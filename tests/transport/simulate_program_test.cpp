@@ -143,6 +143,9 @@ TEST(SimulateProgram, ReadsTopologies) {
     EXPECT_THROW(static_cast<void>(read_topology(path.string())), Error) << text;
     EXPECT_EQ(run("--topology " + path.string()).code, 2) << text;
   }
+  std::ofstream(path) << R"({"ranks": )" << std::string(300'000, '[') << std::string(300'000, ']') << "}";
+  auto const deep = run("--topology " + path.string());
+  EXPECT_EQ(deep.code, 2) << deep.output;
   std::ofstream(path) << R"({"ranks": 4, "between": {"bandwidth": 1}})";  // meant in GB/s
   auto const slow = run("--bytes 64M --topology " + path.string());
   EXPECT_EQ(slow.code, 2);
@@ -198,6 +201,9 @@ TEST(SimulateProgram, BadInputIsExplained) {
                                         {"--topology ''", "an empty value"},
                                         {"--step ''", "an empty value"},
                                         {"--reduction nan", "no finite number"},
+                                        {"--ranks 4 --bytes 1G --straggler 1:9e8", "more than the 100 days"},
+                                        {"--ranks 4 --step 10000x4@90000s", "more than the 100 days"},
+                                        {"--ranks 4 --step 4x1M@1ms --reduction 1e-9", "more than the 100 days"},
                                         {"--ranks 2 --bytes 8 --json /dev/full", "cannot be written: No space"},
                                         {"--nonsense", "nonsense"}}) {
     auto const result = run(arguments);

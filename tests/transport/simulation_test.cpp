@@ -285,6 +285,31 @@ TEST(Simulation, ALostRankIsNamedByAllOthers) {
   EXPECT_EQ(outcome.ended[1], microseconds(40));
 }
 
+TEST(Simulation, WhatItsClockCannotHoldIsRefused) {
+  auto const refused = [](LinkSpeed link, std::function<void(Transport&)> const& body) {
+    Options options;
+    options.carries_data = false;
+    options.reduction_s_per_byte = 1e300;
+    auto const outcome = simulate(Topology::flat(2, link), options, body);
+    for (auto const& error : outcome.errors) {
+      auto const text = message_of(error, ErrorCode::invalid_argument);
+      EXPECT_NE(text.find("more than the 100 days"), std::string::npos) << text;
+    }
+  };
+  auto const send = [](Transport& rank) {  // each takes a third of the time there is
+    std::span<std::byte> const bytes(rank.phantom(), 1U << 20U);
+    for (int i = 0; i < 4; ++i) rank.rank() == 0 ? rank.send(1, bytes) : rank.recv(0, bytes);
+  };
+  refused({10e-6, 0.35}, send);
+  refused({10e-6, 1e-300}, send);
+  refused(kLink, [](Transport& rank) {
+    for (int i = 0; i < 4; ++i) pass(rank, kLatest / 3);
+  });
+  refused(kLink, [](Transport& rank) { rank.reduced(1); });
+  EXPECT_EQ(from_seconds(1e300), kNever);
+  EXPECT_EQ(later(kLatest, kLatest), kNever);
+}
+
 TEST(Simulation, WhatWasNotWaitedForIsReported) {
   auto const outcome = simulate(Topology::flat(2, kLink), {}, [](Transport& rank) {
     static std::array<std::byte, 8> data;

@@ -6,11 +6,11 @@
 
 namespace weft::graph_tool {
 
-/// The file as a positional argument, and a Transformer's numbers as options. `source` outlives the parsing.
+/// Adds the file as a positional argument, and a Transformer's numbers as options. `source` must outlive the parsing.
 void add_options(CLI::App& app, GraphSource& source);
 
-/// After parsing. @throws CLI::ValidationError where there is neither a file nor a model, or both, and for what would
-/// have no effect.
+/// Call it after parsing. @throws CLI::ValidationError if there is neither a file nor a model, or if there are both,
+/// and for options that would have no effect.
 void check_options(CLI::App& app, GraphSource const& source);
 
 }  // namespace weft::graph_tool

@@ -33,8 +33,9 @@ bool ends_with(std::string const& text, std::string_view end) {
 
 enum class Form { graph, hlo, profile, execution };
 
-/// By its suffix, or by what stands in its first lines: of torch's profiles "traceEvents", below a few about the
-/// machine; of execution traces a schema that says whose it is.
+/// By its suffix, or by what stands in its first lines: of torch's profiles "traceEvents", below some about the machine
+/// and the groups of ranks, which may be long, or before these "schemaVersion"; of execution traces a schema that says
+/// whose it is.
 Form form_of(std::string const& path, std::istream& file) {
   if (ends_with(path, ".hlo") || ends_with(path, ".txt")) return Form::hlo;
   std::string begin(kLookedAt, '\0');
@@ -43,7 +44,9 @@ Form form_of(std::string const& path, std::istream& file) {
   file.clear();
   file.seekg(0);
   if (begin.find("\"weft_graph\"") != std::string::npos) return Form::graph;
-  if (begin.find("\"traceEvents\"") != std::string::npos) return Form::profile;
+  for (char const* const key : {"\"traceEvents\"", "\"schemaVersion\""}) {
+    if (begin.find(key) != std::string::npos) return Form::profile;
+  }
   if (begin.find("-chakra.") != std::string::npos) return Form::execution;
   return Form::graph;
 }

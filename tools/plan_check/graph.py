@@ -27,11 +27,26 @@ class Graph:
         self.writer = [None] * len(self.tensors)
         for op, written in enumerate(self.writes):
             for tensor in written:
+                if self.writer[tensor] is not None:
+                    raise BadInput(f"tensor {self.tensors[tensor]['name']} is written by {self._both(self.writer[tensor], op)}")
                 self.writer[tensor] = op
         self.before = [self._before(op) for op in range(len(self.ops))]
-        if topological_order(self.before) is None:
+        order = topological_order(self.before)
+        if order is None:
             raise BadInput("operators wait for one another in a cycle")
         self.storages = self._storages()
+        self._check_users(order)
+
+    def _both(self, one, other):
+        return f"operators {self.ops[one]['name']} and {self.ops[other]['name']}"
+
+    def _check_users(self, order):
+        """Memory is there from the start of its first writer."""
+        place = {op: position for position, op in enumerate(order)}
+        for storage in self.storages:
+            for op in storage.users:
+                if storage.first is not None and place[op] < place[storage.first]:
+                    raise BadInput(f"{self._both(op, storage.first)}: the first uses memory before the second has written it")
 
     def _check_collectives(self):
         for op in self.ops:

@@ -8,7 +8,7 @@
 
 namespace weft::tool_output {
 
-/// For numbers of a command line: CLI::Range lets through what compares with nothing, "nan".
+/// A validator for numbers on a command line. CLI::Range would accept "nan", which compares with nothing.
 inline CLI::Validator finite() {
   return {[](std::string const& text) {
             double value = 0;
@@ -18,7 +18,7 @@ inline CLI::Validator finite() {
           ""};
 }
 
-/// What --seed takes: a number of CLI11's would be that modulo 2^64.
+/// Reads the value of --seed. CLI11's own reading of numbers would take it modulo 2^64.
 /// @throws CLI::ValidationError
 inline std::uint64_t parse_seed(std::string const& text) {
   std::uint64_t seed = 0;

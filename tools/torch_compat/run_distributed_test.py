@@ -22,8 +22,8 @@ import unittest
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", default="weft")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--backend", default="weft", help="that is tested (default: %(default)s)")
+    parser.add_argument("--ranks", type=int, default=2, help="of each test (default: %(default)s)")
     parser.add_argument("--tests", nargs="+", default=["test_*"], help="names or patterns (default: all)")
     parser.add_argument("--tests-from", type=pathlib.Path, help="a file of names, one a line, instead of --tests")
     parser.add_argument("--seconds-per-test", type=int, default=100, help="then it has failed (default: 100)")

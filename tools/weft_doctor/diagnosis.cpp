@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "weft_doctor/lateness.hpp"
 #include "weft_doctor/message_waits.hpp"
 #include "weft_doctor/words.hpp"
 
@@ -24,13 +25,13 @@ bool has_begun(RecordedCall const& call) {
   return call.state != State::enqueued;
 }
 
-/// Failures after which a communicator is of no more use.
+/// Failures after which a communicator cannot be used any more.
 bool is_fatal(RecordedCall const& call) {
   return call.state == State::failed && call.error_code != "mismatch";
 }
 
-/// The call that says how far a rank has come: its first fatal failure, for those that follow fail alike, else the last
-/// one begun.
+/// The call that shows how far a rank has come: its first fatal failure, because later calls fail for the same reason,
+/// or else the last call that it has begun.
 RecordedCall const* frontier(Dump const& dump) {
   RecordedCall const* last = nullptr;
   for (auto const& call : dump.calls) {
@@ -76,9 +77,9 @@ class Examination {
   }
 
   Verdict run() {
-    bool const found =
-        find_missing_dumps() || find_mismatch() || find_unanswered() || find_behind() || find_late() || find_failed();
-    if (!found) verdict_.sentence = describe_health();
+    bool const found = find_missing_dumps() || find_mismatch() || find_unanswered() || find_behind() || find_late() ||
+                       find_awaited_from_any() || find_failed();
+    if (!found) verdict_.sentence = describe_health() + describe_lateness();
     return verdict_;
   }
 
@@ -210,8 +211,19 @@ class Examination {
 
   /// Ranks that wait for messages: the one at the end of the chain is to blame, or all of a circle.
   bool find_unanswered() {
-    auto const chain = follow(waits_);
-    if (chain.waits.empty()) return false;
+    if (waits_.empty() || waits_.front().message->is_from_any()) return false;
+    blame(follow(waits_));
+    return true;
+  }
+
+  /// The same if any rank might send: a server waits like this as long as no rank needs it.
+  bool find_awaited_from_any() {
+    if (waits_.empty()) return false;
+    blame(follow(waits_));
+    return true;
+  }
+
+  void blame(MessageChain const& chain) {
     std::vector<int> culprits;
     std::string sentence;
     if (chain.circle) {
@@ -219,8 +231,15 @@ class Examination {
       std::sort(culprits.begin(), culprits.end());
       sentence = culprits.size() == 1 ? name_ranks(culprits) + " waits for itself"
                                       : name_ranks(culprits) + " wait for one another";
+    } else if (auto const& last = chain.waits.back(); last.message->is_from_any()) {
+      for (auto const* dump : dumps_) {
+        if (dump->rank != last.waiter->rank) culprits.push_back(dump->rank);
+      }
+      std::sort(culprits.begin(), culprits.end());
+      sentence = fmt::format("{} sent rank {} no message{}", name_ranks(culprits), last.waiter->rank,
+                             last.message->tag ? fmt::format(" with tag {}", *last.message->tag) : std::string());
     } else {
-      auto const& [waiter, message, peer] = chain.waits.back();
+      auto const& [waiter, message, peer] = last;
       culprits = {peer->rank};
       sentence =
           message->sends
@@ -231,7 +250,6 @@ class Examination {
     for (auto wait = chain.waits.rbegin(); wait != chain.waits.rend(); ++wait)
       sentence += "; " + doctor::describe(*wait);
     conclude(Finding::unanswered, std::move(culprits), std::nullopt, std::move(sentence));
-    return true;
   }
 
   /// Whether `waiter` shows that `other`, when it wrote its dump, was expected in a call that it had not reached.
@@ -243,7 +261,7 @@ class Examination {
     return call->state == State::started && waited >= options_.least_wait.count();
   }
 
-  /// Of the ranks that some waiter misses, those that came least far.
+  /// Of the ranks that a waiter waits for, those that are furthest behind.
   [[nodiscard]] Dumps furthest_behind() const {
     Dumps behind;
     for (auto const* other : dumps_) {
@@ -281,7 +299,7 @@ class Examination {
     return true;
   }
 
-  /// What some rank has made as call `sequence`, where a dump still has it.
+  /// A rank's record of call `sequence`, if a dump still has it.
   [[nodiscard]] RecordedCall const* find_anywhere(std::uint64_t sequence) const {
     for (auto const* dump : dumps_) {
       if (auto const* const call = find_call(*dump, sequence)) return call;
@@ -297,8 +315,8 @@ class Examination {
     }
     for (auto const& message : dump.messages) {
       if (message.state != State::started) continue;
-      return fmt::format("is in {}, message {}{}", message.text, message.number,
-                         comma(since(message.started_ns, dump)));
+      auto const number = message.is_from_any() ? std::string() : fmt::format(", message {}", message.number);
+      return fmt::format("is in {}{}{}", message.text, number, comma(since(message.started_ns, dump)));
     }
     if (auto elsewhere = describe_elsewhere(dump); !elsewhere.empty()) return elsewhere;
     auto const pending = std::find_if(dump.calls.begin(), dump.calls.end(),
@@ -336,7 +354,7 @@ class Examination {
   bool find_late() {
     auto const* const first = first_waiter();
     if (first == nullptr || !is_fatal(*frontier(*first))) return false;
-    if (frontier(*first)->error_code == "aborted") return false;  // not for anybody's being late
+    if (frontier(*first)->error_code == "aborted") return false;  // it did not fail because a rank was late
     auto const sequence = reached(*first);
     std::optional<std::int64_t> given_up;
     for (auto const* dump : dumps_) {
@@ -369,6 +387,14 @@ class Examination {
     return true;
   }
 
+  /// Nothing is wrong with that, but it is what makes steps slow.
+  [[nodiscard]] std::string describe_lateness() const {
+    auto const late = find_lateness(dumps_);
+    if (!late) return {};
+    return fmt::format("; rank {} comes late: the others waited for it {} of {}", late->rank,
+                       name_duration(late->waited_ns), name_duration(late->within_ns));
+  }
+
   [[nodiscard]] std::string describe_health() const {
     auto const [least, most] = std::minmax_element(
         dumps_.begin(), dumps_.end(), [](auto const* a, auto const* b) { return reached(*a) < reached(*b); });
@@ -396,7 +422,7 @@ class Examination {
 // ---- all communicators
 // ------------------------------------------------------------------------------------------------
 
-/// Of a rank that wrote twice the newer dump counts; two processes cannot be the same rank.
+/// If a rank wrote two dumps, the newer one counts; two processes cannot be the same rank.
 void add(Dumps& dumps, Dump const& dump) {
   for (auto& known : dumps) {
     if (known->size != dump.size) {
@@ -439,10 +465,10 @@ void check_one_job(std::map<std::string, Dumps> const& groups) {
 // ---- communicators that are being made
 // --------------------------------------------------------------------------------
 
-/// By name and size: nothing else is known before all ranks have come.
+/// By name and size, because nothing else is known before all ranks have come.
 using Begun = std::map<std::pair<std::string, int>, std::map<int, std::int64_t>>;  // → rank → nanoseconds it waits
 
-/// Of each process its last words count.
+/// Of each process the newest dump counts.
 Begun find_begun(std::vector<Dump> const& dumps) {
   std::map<Process, Dump const*> last;
   for (auto const& dump : dumps) {

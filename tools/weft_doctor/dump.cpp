@@ -41,7 +41,9 @@ int parse_int(json const& from, char const* name) {
   auto const& value = from.at(name);
   bool const is_small = value.is_number_unsigned() ? value.get<std::uint64_t>() <= kMost
                                                    : value.is_number_integer() && value.get<std::int64_t>() >= -kMost;
-  if (!is_small) throw BadInput(fmt::format("its \"{}\" is {}", name, value.dump()));
+  if (!is_small) {  // dump() of what is nested deeper than any stack would never return
+    throw BadInput(fmt::format("its \"{}\" is {}", name, value.is_structured() ? value.type_name() : value.dump()));
+  }
   return value.get<int>();
 }
 
@@ -68,6 +70,7 @@ RecordedMessage parse_message(json const& from) {
                           .state = parse_state(from.at("state").get<std::string>()),
                           .started_ns = parse_time(from, "started_ns"),
                           .finished_ns = parse_time(from, "finished_ns")};
+  if (from.contains("tag") && !from["tag"].is_null()) message.tag = parse_int(from, "tag");
   if (from.contains("error")) {
     message.error_code = from["error"].at("code").get<std::string>();
     message.error_text = from["error"].at("text").get<std::string>();
@@ -110,7 +113,7 @@ Dump parse_fields(json const& from) {
     for (auto const& begun : from["begun"]) dump.begun.push_back(parse_begun(begun));
   }
   for (auto const& message : dump.messages) {
-    if (message.peer >= 0 && message.peer < dump.size) continue;
+    if (message.is_from_any() || (message.peer >= 0 && message.peer < dump.size)) continue;
     throw BadInput(fmt::format("it has a message to or from rank {} of {}", message.peer, dump.size));
   }
   std::sort(dump.calls.begin(), dump.calls.end(), [](auto const& a, auto const& b) { return a.sequence < b.sequence; });

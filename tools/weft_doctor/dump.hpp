@@ -8,7 +8,7 @@
 
 namespace weft::doctor {
 
-/// One line that says which dump cannot be used, and why.
+/// An error whose text is one line that says which dump cannot be used, and why.
 struct BadInput : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,7 +23,7 @@ struct RecordedCall {
   std::optional<std::int64_t> enqueued_ns{};
   std::optional<std::int64_t> started_ns{};
   std::optional<std::int64_t> finished_ns{};
-  std::string path{};        ///< how its bytes went, e.g. "zero copy"; empty where that is not told
+  std::string path{};        ///< how its bytes were moved, e.g. "zero copy"; empty if the dump does not tell
   std::string error_code{};  ///< of a failed call: "timeout", "peer_lost", …
   std::string error_text{};
 };
@@ -32,16 +32,20 @@ struct RecordedCall {
 struct RecordedMessage {
   std::string text;          ///< "recv(1024 × f32, from rank 3)"
   bool sends = false;        ///< else receives
-  int peer = 0;              ///< the other rank
-  std::uint64_t number = 0;  ///< among those from this rank to the peer, or the other way, from 1
+  int peer = 0;              ///< the other rank; kAnyRank if a receive accepts messages from any rank
+  std::uint64_t number = 0;  ///< from 1, among the messages with this tag in this direction between the two ranks
   State state = State::finished;
   std::optional<std::int64_t> started_ns{};
   std::optional<std::int64_t> finished_ns{};
   std::string error_code{};
   std::string error_text{};
+  std::optional<int> tag{};
+
+  static constexpr int kAnyRank = -1;
+  [[nodiscard]] bool is_from_any() const noexcept { return !sends && peer == kAnyRank; }
 };
 
-/// A communicator that the rank's process was making when it wrote: other ranks had yet to come.
+/// A communicator that the rank's process was making when it wrote the dump; other ranks had not come yet.
 struct BegunCommunicator {
   std::string name;  ///< may be empty
   int rank = 0;
@@ -49,11 +53,11 @@ struct BegunCommunicator {
   std::int64_t since_ns = 0;
 };
 
-/// What one rank of one communicator wrote down; the file's format is in docs/debugging-hangs.md.
+/// The dump of one rank of one communicator. docs/debugging-hangs.md describes the file's format.
 struct Dump {
   std::string file;
   std::string communicator;
-  std::string name{};  ///< what the application calls the communicator; may be empty
+  std::string name{};  ///< the application's name for the communicator; may be empty
   int rank = 0;
   int size = 1;
   long pid = 0;
@@ -64,10 +68,10 @@ struct Dump {
   std::vector<BegunCommunicator> begun{};
 };
 
-/// `file` is for messages. @throws BadInput
+/// Parses a dump; `file` is its name for error messages. @throws BadInput
 [[nodiscard]] Dump parse_dump(std::string const& file, std::string const& text);
 
-/// Reads files, and of folders every weft-flight.*.json. @throws BadInput
+/// Reads the given files, and every weft-flight.*.json in the given folders. @throws BadInput
 [[nodiscard]] std::vector<Dump> read_dumps(std::vector<std::string> const& paths);
 
 }  // namespace weft::doctor

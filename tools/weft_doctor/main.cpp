@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
   if (is_about_topology(argc, argv)) return look_at_topology(argv);
   CLI::App app{
       "Reads what the ranks of a job wrote down about their last calls, and says which rank is missing from which call "
-      "and what it does instead. weft-doctor --topology, started as a job is, looks at its hosts and measures their "
+      "and what it does instead; where none is, which one comes late. weft-doctor --topology, started as a job is, "
+      "looks at its hosts and measures their "
       "links.\nExit code 0: nothing is wrong; 1: something is; 2: the dumps cannot be used."};
   std::vector<std::string> paths;
   double least_wait_s = 1;

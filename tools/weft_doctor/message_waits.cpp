@@ -31,7 +31,17 @@ bool counts(Dump const& dump, RecordedMessage const& message, Dump const* peer, 
 /// Whether the peer has started its side. Of what its recorder has forgotten, the side of an earlier number has.
 bool is_answered(Dump const& peer, int waiter, RecordedMessage const& message) {
   return std::any_of(peer.messages.begin(), peer.messages.end(), [&](auto const& other) {
-    return other.peer == waiter && other.sends != message.sends && other.number >= message.number;
+    if (other.sends == message.sends || other.tag != message.tag) return false;
+    return other.is_from_any() || (other.peer == waiter && other.number >= message.number);
+  });
+}
+
+/// Whether some rank has begun to send what a receive from any rank takes.
+bool is_answered_by_any(std::vector<Dump const*> const& dumps, int waiter, RecordedMessage const& message) {
+  return std::any_of(dumps.begin(), dumps.end(), [&](auto const* dump) {
+    return std::any_of(dump->messages.begin(), dump->messages.end(), [&](auto const& other) {
+      return other.sends && other.peer == waiter && other.tag == message.tag && other.state == State::started;
+    });
   });
 }
 
@@ -47,6 +57,7 @@ std::vector<MessageWait> find_message_waits(std::vector<Dump const*> const& dump
           std::find_if(dumps.begin(), dumps.end(), [&](auto const* one) { return one->rank == message.peer; });
       auto const* const peer = found == dumps.end() ? nullptr : *found;
       if (!counts(*dump, message, peer, least_wait)) continue;
+      if (message.is_from_any() && is_answered_by_any(dumps, dump->rank, message)) continue;
       if (peer != nullptr && is_answered(*peer, dump->rank, message)) continue;
       if (longest.message != nullptr && message.started_ns >= longest.message->started_ns) continue;
       longest.message = &message;
@@ -54,6 +65,7 @@ std::vector<MessageWait> find_message_waits(std::vector<Dump const*> const& dump
     }
     if (longest.message != nullptr) waits.push_back(longest);
   }
+  std::stable_partition(waits.begin(), waits.end(), [](auto const& wait) { return !wait.message->is_from_any(); });
   return waits;
 }
 
@@ -78,8 +90,9 @@ MessageChain follow(std::vector<MessageWait> const& waits) {
 
 std::string describe(MessageWait const& wait) {
   auto const& [waiter, message, peer] = wait;
-  auto const said = fmt::format("rank {} {} in {}, message {}", waiter->rank,
-                                message->state == State::failed ? "gave up" : "waits", message->text, message->number);
+  auto said = fmt::format("rank {} {} in {}", waiter->rank, message->state == State::failed ? "gave up" : "waits",
+                          message->text);
+  if (!message->is_from_any()) said += fmt::format(", message {}", message->number);
   auto const time = waited(*waiter, *message);
   if (message->state == State::failed) return fmt::format("{}, after {}", said, name_duration(time));
   return fmt::format("{}, since {}", said, name_duration(time));

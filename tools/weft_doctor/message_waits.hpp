@@ -12,22 +12,22 @@ namespace weft::doctor {
 struct MessageWait {
   Dump const* waiter = nullptr;
   RecordedMessage const* message = nullptr;
-  Dump const* peer = nullptr;  ///< null: it wrote no dump
+  Dump const* peer = nullptr;  ///< null if the peer wrote no dump, or may be any rank
 };
 
-/// Of each rank the message it has waited for longest whose other side has not been started, by rank. Shorter waits
-/// than `least_wait` do not count.
+/// For each rank, in rank order: the message it has waited for longest among those whose other side has not been
+/// started. Receives from any rank come last. Waits shorter than `least_wait` do not count.
 [[nodiscard]] std::vector<MessageWait> find_message_waits(std::vector<Dump const*> const& dumps,
                                                           std::chrono::nanoseconds least_wait);
 
-/// Waits that hang on one another: each one's peer is the next one's waiter. The last peer is the rank to look at; in a
-/// circle it is the first waiter.
+/// Waits that depend on one another: the peer of each is the waiter of the next. The last peer is the rank to look at;
+/// in a circle it is the first waiter. A wait for any rank ends a chain.
 struct MessageChain {
   std::vector<MessageWait> waits;
   bool circle = false;
 };
 
-/// The chain that the first wait belongs to. Never empty for some waits.
+/// The chain that starts from the first wait. Not empty unless `waits` is.
 [[nodiscard]] MessageChain follow(std::vector<MessageWait> const& waits);
 
 /// "rank 1 waits in recv(7 × f32, from rank 0), message 3, since 12.3 s"

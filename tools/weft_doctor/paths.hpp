@@ -8,17 +8,17 @@
 
 namespace weft::doctor {
 
-/// Calls of one communicator that were equal and went the same way.
+/// Equal calls of one communicator whose bytes were moved in the same way.
 struct CallPath {
   std::string communicator;
-  std::string name{};  ///< the application's for it; may be empty
+  std::string name{};  ///< the application's name for it; may be empty
   std::string call;    ///< "all_reduce(1024 × f32, sum)"
   std::string path;    ///< "zero copy"; "copied: rank 1's send buffer …"
   std::size_t calls = 0;
 };
 
-/// How the calls went that have ended and are told of, by communicator, those most often made first. Ranks tell the
-/// same, so each call is counted once. Pure.
+/// How the bytes of finished calls were moved, as far as the dumps tell, by communicator, with the most frequent calls
+/// first. All ranks tell the same, so each call is counted once. Looks at nothing but the dumps.
 [[nodiscard]] std::vector<CallPath> summarise_paths(std::vector<Dump> const& dumps);
 
 }  // namespace weft::doctor

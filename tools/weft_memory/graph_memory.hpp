@@ -12,15 +12,16 @@
 
 namespace weft::memory_tool {
 
-/// What a graph's step takes by one order.
+/// The memory that a graph's step takes when its operators run in one order.
 struct OrderedMemory {
   OrderPolicy policy{};
   TensorPlan plan{};
-  std::int64_t cached_bytes = 0;  ///< by an allocator that does not plan (caching_allocator.hpp)
+  std::int64_t cached_bytes = 0;  ///< with an allocator that does not plan (caching_allocator.hpp)
   double planning_s = 0;
 };
 
-/// By every policy, Weft's first. The time limit is of all searches together; each may take its share of what is left.
+/// Plans by every policy, Weft's first. The time limit is for all searches together; each may use its share of what is
+/// left.
 [[nodiscard]] std::vector<OrderedMemory> plan_orders(OpGraph const& graph, TensorPlanOptions const& options);
 
 /// A table for people.
@@ -29,7 +30,7 @@ struct OrderedMemory {
 [[nodiscard]] nlohmann::json orders_json(OpGraph const& graph, std::vector<OrderedMemory> const& orders,
                                          std::optional<std::int64_t> capacity, std::string const& verdict);
 
-/// A plan's buffers as the table that read_problem() reads, named after their tensors.
+/// A plan's buffers in the form of the table that read_problem() reads, named after their tensors.
 [[nodiscard]] Problem buffer_table(TensorPlan const& plan);
 
 }  // namespace weft::memory_tool

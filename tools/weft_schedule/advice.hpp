@@ -10,32 +10,34 @@
 
 namespace weft::schedule_tool {
 
-/// What a plan comes to in the settings of trainers that cannot run it as it is.
+/// What a plan means in terms of the settings of trainers that cannot run the plan itself.
 struct Advice {
-  /// Of those that were tried the ones whose step is shortest: the plan's own (half of all bytes are in launches of at
-  /// least so many; so many gathers have started and are not used yet when another one starts: the median) and others
-  /// near them. None where the step sends nothing.
+  /// The tried settings with the shortest step. Tried are the plan's own and others close to them. The plan's own
+  /// bucket size is such that half of all bytes are in launches of at least this size; its own depth is the median,
+  /// over all starts of a gather, of the gathers that have started and are not used yet. None if the step sends
+  /// nothing.
   ScheduleSettings settings{};
   double settings_s = 0;       ///< a step with them, within the same memory
-  double single_s = 0;         ///< a step whose collectives are sent one by one, each as soon as it can
-  double layers_a_gather = 0;  ///< whose gathered bytes settings.gather_bytes are; 0 where layers gather nothing
+  double single_s = 0;         ///< a step whose collectives are sent one by one, each as soon as it can be
+  double layers_a_gather = 0;  ///< number of layers per settings.gather_bytes; 0 if layers gather nothing
   bool gathers = false;
   bool reduces = false;  ///< sums of gradients
-  /// Layers, rising, whose weights need not be gathered a second time: there is room for them from their last use in
-  /// forward to the first in backward, beside what is live then in the plan.
+  /// Layers, in rising order, whose weights need not be gathered a second time: besides what is live in the plan, there
+  /// is room for them from their last use in forward to their first use in backward.
   std::vector<int> kept_layers{};
-  double kept_saves_s = 0;  ///< of sending
-  /// A step with the settings and these layers kept; none where that was not planned: of what is no model.
+  double kept_saves_s = 0;  ///< seconds of sending that this saves
+  /// A step with the settings and these layers kept; none if that was not planned, as for graphs that are no model.
   std::optional<double> kept_s{};
 };
 
-/// Seconds of a step with settings, within the schedule's capacity; none where it does not fit.
+/// Seconds of a step with the settings, within the schedule's capacity; none if it does not fit.
 using TrySettings = std::function<std::optional<double>(ScheduleSettings const&)>;
 
 /// Whether there is no time left to try more.
 using IsOver = std::function<bool()>;
 
-/// `attempt` is called for a few settings while there is time; of more than 20,000 operators for the plan's own alone.
+/// Calls `attempt` for a few settings while there is time; for graphs of more than 20,000 operators, only for the
+/// plan's own settings.
 [[nodiscard]] Advice advice_from(OpGraph const& graph, Schedule const& schedule, TrySettings const& attempt,
                                  IsOver const& is_over);
 

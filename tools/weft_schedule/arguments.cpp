@@ -95,6 +95,11 @@ void check_combination(Settings& settings) {
   if (settings.recompute_collectives && !settings.recompute) {
     throw CLI::ValidationError("--recompute-collectives", "is for --recompute auto");
   }
+  if (settings.cluster.empty()) {
+    throw CLI::ValidationError("--cluster", fmt::format("is missing: the machine to plan for, {}, or a JSON file of "
+                                                        "your own (docs/scheduler.md#clusters)",
+                                                        fmt::join(cluster_names(), ", ")));
+  }
   if (settings.model.empty() && !again.empty()) {
     throw CLI::ValidationError("--recompute", "of a graph is auto; operators are named of a --model");
   }
@@ -112,8 +117,7 @@ Arguments parse_arguments(int argc, char** argv) {
   std::string policies = "all";
   app.set_version_flag("--version", fmt::format("weft-schedule (weft) {}", WEFT_VERSION_STRING));
   app.add_option("--cluster", settings.cluster,
-                 fmt::format("{}, or a JSON file (docs/scheduler.md)", fmt::join(cluster_names(), ", ")))
-      ->required();
+                 fmt::format("{}, or a JSON file (docs/scheduler.md)", fmt::join(cluster_names(), ", ")));
   app.add_option("--memory", settings.memory,
                  "bytes of one rank: 80G, 70Gi, or 1.3x the least that the transients of an order without overlap "
                  "take; left out: the cluster's");

@@ -14,24 +14,24 @@ namespace weft::schedule_tool {
 enum class GapCause : std::uint8_t {
   head,        ///< nothing was computed before
   tail,        ///< nothing is computed after
-  dependency,  ///< on what was sent as soon as it could be
-  link,        ///< on what was sent later than it could have been, as its link sent something else
-  memory,      ///< on what could have run, or been sent, and was held back: by the capacity, or by the policy's order
+  dependency,  ///< waits for a collective that was sent as early as possible
+  link,        ///< waits for a collective that was sent late, because its link was busy with another one
+  memory,      ///< waits for something that was held back, by the memory capacity or by the policy's order
 };
 inline constexpr int kGapCauses = 5;
 std::string_view to_string(GapCause cause) noexcept;
 
-/// A time in which nothing is computed, as long as can be.
+/// A longest possible interval in which nothing is computed.
 struct Gap {
   double begin_s = 0;
   double end_s = 0;
-  double exposed_s = 0;  ///< of it, while something is sent
+  double exposed_s = 0;  ///< the part of it in which something is sent
   GapCause cause = GapCause::head;
-  OpId before = kNone;      ///< the computing that ends it; kNone: tail
-  OpId waited_for = kNone;  ///< by that; kNone: nothing, or it was held back
+  OpId before = kNone;      ///< the operator that ends it by computing; kNone for the tail
+  OpId waited_for = kNone;  ///< what that operator waited for; kNone: nothing, or it was held back
 };
 
-/// By rising begin.
+/// All gaps, ordered by begin_s.
 [[nodiscard]] std::vector<Gap> gaps_of(OpGraph const& graph, Schedule const& schedule);
 
 struct GapSum {

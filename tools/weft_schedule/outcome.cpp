@@ -88,7 +88,7 @@ void recompute_to_fit(Outcome& outcome, CostModel const& model, Settings const& 
   outcome.serial_peak_bytes = serial_peak_bytes(outcome.planned.graph, model);
 }
 
-/// Seconds of a step of a graph with settings; none where it does not fit.
+/// Seconds of a step of a graph with these settings; none if it does not fit.
 std::optional<double> step_with(ScheduleSettings const& advised, OpGraph const& graph, Outcome const& outcome) {
   try {
     return plan_schedule(graph, CostModel(outcome.planned.cluster),

@@ -6,7 +6,7 @@
 
 namespace weft::schedule_tool {
 
-/// What the user gave cannot be used.
+/// Reports that the user's input cannot be used.
 [[noreturn]] inline void refuse(std::string const& why) {
   throw Error(ErrorCode::invalid_argument, why);
 }

@@ -8,8 +8,8 @@
 
 namespace weft::schedule_tool {
 
-/// The table of policies, what bounds the step and what is left exposed and why; side by side with `what_if`'s where
-/// there is one and it fits.
+/// Prints the table of policies, what bounds the step, and how much communication is left exposed and why; side by side
+/// with `what_if`'s figures if there is one and it fits.
 void print_report(std::FILE* out, Outcome const& outcome, std::optional<WhatIf> const& what_if);
 
 /// The same figures: {graph, cluster, capacity, ..., policies: [{name, makespan_ms, lower_bound_ms, exposed_fraction,

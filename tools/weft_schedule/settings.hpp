@@ -10,7 +10,7 @@
 
 namespace weft::schedule_tool {
 
-/// A policy of the command line: "prefetch3" is SchedulePolicy::settings of that depth.
+/// A policy on the command line: "prefetch3" is SchedulePolicy::settings with a depth of 3.
 struct PolicyChoice {
   SchedulePolicy policy = SchedulePolicy::weft;
   int prefetch_depth = 0;
@@ -29,8 +29,8 @@ struct Settings : graph_tool::GraphSource {
   double time_limit_s = 60;
   std::uint64_t seed = 1;
   bool replay = false;
-  bool recompute = false;              ///< what is computed again is chosen to fit the memory
-  bool recompute_collectives = false;  ///< ... collectives may be repeated for it
+  bool recompute = false;              ///< choose operators to run again so that the step fits the memory
+  bool recompute_collectives = false;  ///< recomputing may also repeat collectives
   // Files to write; empty: none.
   std::string plan_file{};
   std::string trace{};
@@ -39,7 +39,8 @@ struct Settings : graph_tool::GraphSource {
   std::string graph_out{};
 };
 
-/// Of main()'s arguments; none where the program is to end with `exit_code` (after --help, or for bad usage: 2).
+/// The settings from main()'s arguments; none if the program is to end with `exit_code` (0 after --help, 2 after bad
+/// usage).
 struct Arguments {
   std::optional<Settings> settings{};
   int exit_code = 0;

@@ -7,8 +7,8 @@
 
 namespace weft::schedule_tool {
 
-/// A schedule's timeline for Perfetto and chrome://tracing: a track for each resource, a counter of live bytes as they
-/// are when something starts.
+/// Writes a schedule's timeline for Perfetto and chrome://tracing: a track for each resource, and a counter of the
+/// bytes that are live whenever something starts.
 void write_timeline(OpGraph const& graph, Schedule const& schedule, std::ostream& out);
 
 }  // namespace weft::schedule_tool

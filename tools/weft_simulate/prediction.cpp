@@ -47,7 +47,7 @@ double crossing_bytes(Operation operation, double groups, double bytes) noexcept
   }
 }
 
-/// The formula's question, of the slowest links there are: the ways between hosts, where there are several.
+/// The parameters for the formula, from the slowest links: those between hosts if there are several hosts.
 p2p::CostQuestion question_of(Settings const& settings, std::size_t bytes) {
   auto const& topology = settings.topology;
   auto const one_host = topology.ranks == topology.ranks_per_host;

@@ -10,18 +10,18 @@
 
 namespace weft::simulate_tool {
 
-/// What a training step takes, as each rank sees it; of the last of a few.
+/// The time of a training step as each rank sees it; taken from the last of a few steps.
 struct StepResult {
   std::vector<OverlapReport> ranks;
-  std::uint64_t messages = 0;  ///< of all steps
+  std::uint64_t messages = 0;  ///< of all steps together
   std::uint64_t bytes = 0;
 
   /// The rank whose step took longest.
   [[nodiscard]] std::size_t slowest() const;
 };
 
-/// Runs data-parallel steps on simulated ranks, by the library's own Bucketer: forward, then backward from the last
-/// layer to the first, each layer's gradient marked as soon as it is there.
+/// Runs data-parallel steps on simulated ranks with the library's own Bucketer: forward, then backward from the last
+/// layer to the first. Each layer's gradient is marked ready as soon as it is computed.
 [[nodiscard]] StepResult simulate_step(Settings const& settings);
 
 /// The slowest rank's overlap report.

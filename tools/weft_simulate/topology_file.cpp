@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "scheduler/graph/shallow_text.hpp"
 #include "weft/error.hpp"
 #include "weft_simulate/settings.hpp"
 
@@ -162,7 +163,7 @@ sim::Topology read_topology(std::string const& name_or_path) {
                                                          name_or_path, fmt::join(preset_names(), ", ")));
   }
   try {
-    return parse(json::parse(file), name_or_path);
+    return parse(json::parse(shallow_text(file, name_or_path)), name_or_path);
   } catch (json::exception const& error) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", name_or_path, error.what()));
   }

@@ -11,8 +11,8 @@ namespace weft::simulate_tool {
 /// flat, nvlink, nvlink_shared_nic, rail, fat_tree
 [[nodiscard]] std::vector<std::string_view> preset_names();
 
-/// A preset by its name, or a JSON file (docs/simulator.md): an object with "preset" as a start, and members that
-/// change it. @throws Error{invalid_argument} naming the file and the member
+/// The preset of this name, or the topology of a JSON file (docs/simulator.md): an object with a "preset" to start
+/// from, and members that change it. @throws Error{invalid_argument} naming the file and the member.
 [[nodiscard]] sim::Topology read_topology(std::string const& name_or_path);
 
 }  // namespace weft::simulate_tool

@@ -9,15 +9,15 @@ namespace weft::topology {
 /// A network card or a port of one.
 struct Nic {
   std::string name;    ///< "eth0"
-  std::string state;   ///< "up", "down", …; as the kernel says
-  int speed_mbit = 0;  ///< what it says of itself; 0 unknown, as of many virtual ones
+  std::string state;   ///< "up", "down", …, as the kernel reports
+  int speed_mbit = 0;  ///< as the card reports; 0: unknown, as for many virtual cards
   int mtu = 0;         ///< bytes
-  int numa = -1;       ///< the NUMA node that it is next to; -1 unknown
-  std::string pci;     ///< "0000:3b:00.0"; empty where it is on no PCI bus
+  int numa = -1;       ///< the nearest NUMA node; -1: unknown
+  std::string pci;     ///< "0000:3b:00.0"; empty if it is on no PCI bus
   bool operator==(Nic const&) const = default;
 };
 
-/// A GPU or other accelerator that PCI knows.
+/// A GPU or other accelerator on the PCI bus.
 struct Gpu {
   std::string name;  ///< of the vendor, as far as the system knows it
   std::string pci;
@@ -26,10 +26,10 @@ struct Gpu {
   bool operator==(Gpu const&) const = default;
 };
 
-/// What one host is made of, as one of its ranks sees it.
+/// The hardware of one host, as one of its ranks sees it.
 struct Host {
-  std::string name;      ///< as `hostname` says
-  std::string identity;  ///< what ranks that share memory have in common: the library's own; names may be alike
+  std::string name;      ///< as `hostname` prints it
+  std::string identity;  ///< the library's own, equal on ranks that share memory; names may be equal on two hosts
   std::string processor;
   int cores = 0;    ///< physical, that this rank may use
   int threads = 0;  ///< hardware threads of those
@@ -40,8 +40,8 @@ struct Host {
   bool operator==(Host const&) const = default;
 };
 
-/// Reads /sys and what hwloc finds; the identity is left to the caller. What is unknown stays as it is by default.
-/// @throws std::runtime_error without hwloc
+/// Describes this host from /sys and hwloc. The caller sets the identity. Unknown members keep their defaults.
+/// @throws std::runtime_error without hwloc.
 [[nodiscard]] Host look_at_this_host();
 
 void to_json(nlohmann::json& json, Host const& host);

@@ -9,19 +9,19 @@
 
 namespace weft::topology {
 
-/// All that was found out about a job's hosts.
+/// Everything found out about a job's hosts.
 struct Report {
   std::vector<Host> hosts;   ///< in order of their first ranks
-  std::vector<int> host_of;  ///< for each rank its host's place in `hosts`
+  std::vector<int> host_of;  ///< for each rank, the index of its host in `hosts`
   std::vector<Link> links;
   std::vector<std::string> slow;  ///< sentences, worst first
 };
 
-/// A report without links of ranks that see these hosts, in rank order. Hosts are told apart by identity; a name that
-/// another one has as well gets a number: "a", "a#2".
+/// A report without links, from the hosts that the ranks see, in rank order. Hosts are distinguished by identity; if
+/// two have the same name, the second gets a number: "a", "a#2".
 [[nodiscard]] Report report_of(std::vector<Host> const& seen);
 
-/// For people: hosts, links inside and between them, what is slow.
+/// The report for people: hosts, links inside and between them, and what is slow.
 [[nodiscard]] std::string text_of(Report const& report);
 
 [[nodiscard]] nlohmann::json json_of(Report const& report);

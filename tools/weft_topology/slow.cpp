@@ -10,7 +10,7 @@
 namespace weft::topology {
 namespace {
 
-/// What links from one host to another can do: the best of those between their ranks.
+/// The best figures of the links from one host to another, over all pairs of their ranks.
 struct Path {
   double bytes_per_s = 0;
   double latency_us = 1e12;
@@ -33,7 +33,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Something slow and how many times slower than usual it is.
+/// Something slow, and how many times slower than usual it is.
 struct Complaint {
   double times = 1;
   std::string sentence;

@@ -7,16 +7,17 @@
 
 namespace weft::topology {
 
-/// The bounds of what counts as slow, over what is usual between hosts (or inside them).
+/// What counts as slow, relative to what is usual between hosts (or inside them).
 struct SlowBounds {
-  double bandwidth = 0.7;  ///< times the usual one, or less
-  double latency = 2.5;    ///< times the usual one, or more
+  double bandwidth = 0.7;  ///< at most this times the usual one
+  double latency = 2.5;    ///< at least this times the usual one
 };
 
-/// The slow ones of `links`, a sentence each, worst first; empty where all are alike. `host_of` and `names` say each
-/// rank's host and its name. What is usual is the median over hosts of the best link that each has, out and in; links
-/// inside hosts are judged by those inside other hosts. A host all of whose links to others are slow is named once,
-/// and pairs of hosts only where neither is. With two hosts nobody knows which one is to blame: then the direction is.
+/// The slow links of `links`, one sentence each, worst first; empty if all are alike. `host_of` gives each rank's host,
+/// `names` the hosts' names. Usual is the median, over hosts, of each host's best link out and in; links inside a host
+/// are judged by those inside other hosts. A host whose links to others are all slow is named once; a pair of hosts is
+/// named only if neither of them is. With only two hosts it is unknown which one is to blame, so the direction is
+/// named.
 [[nodiscard]] std::vector<std::string> find_slow(std::vector<Link> const& links, std::vector<int> const& host_of,
                                                  std::vector<std::string> const& names, SlowBounds const& bounds = {});
 

@@ -13,22 +13,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// 1/(1 + exp(t)); Highway's exp() takes no more than 104, where f32 has long overflowed to infinity, which is right.
+/// 1/(1 + exp(t)). Highway's exp() takes arguments up to 104; there f32 has already overflowed to infinity, as it
+/// should.
 HWY_INLINE VF gate_of(VF t) {
   DF const d;
   VF const within = hn::Max(hn::Min(t, hn::Set(d, 104.0F)), hn::Set(d, -104.0F));
   return hn::Div(hn::Set(d, 1.0F), hn::Add(hn::Set(d, 1.0F), hn::Exp(d, within)));
 }
 
-/// kernels::Gelu on a vector, but for the last bits of exp().
+/// kernels::Gelu on a vector; only the last bits of exp() differ.
 struct GeluVectors {
   static HWY_INLINE VF value(VF x) { return hn::Mul(x, gate(x)); }
   static HWY_INLINE VF slope(VF x) {
     DF const d;
     VF const one = hn::Set(d, 1.0F);
     VF const g = gate(x);
-    VF const inner = hn::Mul(hn::Set(d, Gelu::kRoot), hn::MulAdd(hn::Mul(hn::Set(d, 3 * Gelu::kCubic), x), x, one));
-    return hn::MulAdd(hn::Mul(hn::Add(x, x), inner), hn::Mul(g, hn::Sub(one, g)), g);
+    VF const bump = hn::Mul(hn::Mul(hn::Set(d, 2 * Gelu::kRoot), hn::Mul(g, hn::Sub(one, g))), x);
+    return hn::Add(g, hn::MulAdd(hn::Mul(hn::Mul(hn::Set(d, 3 * Gelu::kCubic), x), bump), x, bump));
   }
 
  private:
@@ -73,7 +74,7 @@ struct ErfGeluVectors {
     VF const square = hn::Mul(hn::Mul(hn::Set(d, -0.5F), x), x);
     return hn::Exp(d, hn::Max(square, hn::Set(d, -104.0F)));
   }
-  /// Φ(−|x|) is small and exact; Φ(|x|) is what is left to 1.
+  /// Computes Φ(−|x|), which is small and exact; Φ(|x|) is 1 minus that.
   static HWY_INLINE VF phi(VF x, VF bell) {
     DF const d;
     VF const one = hn::Set(d, 1.0F);
@@ -85,7 +86,7 @@ struct ErfGeluVectors {
   }
 };
 
-/// run(the vector form of `which`)
+/// Calls run(the vector form of `which`).
 template <typename Run>
 void with_activation(Activation which, Run const& run) {
   switch (which) {

@@ -15,7 +15,7 @@ namespace weft::kernels::HWY_NAMESPACE {
 using D64 = hn::Repartition<std::uint64_t, DF>;
 using V64 = hn::Vec<D64>;
 
-/// kernels::philox() of as many counters as there are 64-bit lanes: each of its four words in the low half of a lane.
+/// kernels::philox() of one counter per 64-bit lane; each of the four words is in the low half of its lane.
 struct PhiloxVectors {
   V64 word[4];
 
@@ -41,14 +41,14 @@ struct PhiloxVectors {
   }
 };
 
-/// The random words of a stretch of elements, in their order.
+/// The random words of consecutive elements, in order.
 class Words {
  public:
   static constexpr std::size_t kMost = 1024;
 
   explicit Words(std::uint64_t seed) : seed_(seed) {}
 
-  /// Those of elements [first, first + count), count at most kMost; what lies behind them may be read as well.
+  /// The words of elements [first, first + count), count at most kMost. Words behind them may also be read.
   HWY_INLINE std::uint32_t const* of(std::uint64_t first, std::size_t count) {
     D64 const d;
     auto const groups = hn::Lanes(d);
@@ -70,12 +70,12 @@ class Words {
   HWY_ALIGN std::uint32_t words_[kMost + 8 + 4 * hn::MaxLanes(DF())] = {};
 };
 
-/// f(row's first element in the part's matrix, column, Whole or Part, factors) over all rows.
+/// Calls f(row's first element in the part's matrix, column, Whole or Part, factors) over all rows.
 template <typename F>
 HWY_INLINE void each_with_factors(DropoutChoice const& choice, std::size_t rows, std::size_t width, F&& f) {
   DU32 const du;
   DI32 const di;
-  // Comparisons are of signed numbers: both sides are moved.
+  // Vector comparisons are signed, so the top bit is flipped on both sides.
   auto const flip = hn::Set(du, 0x80000000U);
   auto const threshold = hn::BitCast(di, hn::Set(du, choice.threshold ^ 0x80000000U));
   auto const scale = hn::Set(DF(), choice.scale);

@@ -7,9 +7,9 @@
 
 namespace weft::kernels {
 
-// Matrices are row-major of `width` columns, all of a call of one type: f32, bf16 or f16; vectors are f32. One pass
-// over memory each, rows that fit the first cache. Outputs may be inputs of the same place. What is summed over rows is
-// added to what is there, row by row. Thread-safe, do not allocate.
+// Matrices are row-major with `width` columns; all matrices of a call have one type: f32, bf16 or f16. Vectors are f32.
+// Each function makes one pass over memory, if rows fit the first cache. An output may be the same memory as an input.
+// Sums over rows are added to what the output has already, row by row. Thread-safe, do not allocate.
 
 struct MatrixShape {
   DataType type = DataType::f32;
@@ -21,7 +21,7 @@ struct LayerNormArrays {
   void* y;
   void const* x;
   float const *weight, *bias;
-  float *mean, *rstd;  ///< one a row
+  float *mean, *rstd;  ///< one per row
 };
 /// y = (x − mean)·rstd·weight + bias, rstd = 1/√(variance + eps)
 void layer_norm(LayerNormArrays const& arrays, MatrixShape const& shape, float eps);

@@ -32,7 +32,7 @@ struct Whole {
   static HWY_INLINE VF only(VF value) { return value; }
 };
 
-/// The row's last few; what lies behind them is neither read nor written.
+/// The row's last few elements; memory behind them is neither read nor written.
 struct Part {
   std::size_t count;
 
@@ -48,11 +48,11 @@ struct Part {
     Type::store(value, copy);
     std::memcpy(to, copy, count * sizeof(*to));
   }
-  /// Zeros in the lanes that are none of the row's.
+  /// `value` with zeros in the lanes that are not part of the row.
   HWY_INLINE VF only(VF value) const { return hn::IfThenElseZero(hn::FirstN(DF(), count), value); }
 };
 
-/// f(first element, Whole or Part) over a row.
+/// Calls f(first element, Whole or Part) for every vector of a row.
 template <typename F>
 HWY_INLINE void each_vector(std::size_t width, F&& f) {
   auto const n = hn::Lanes(DF());
@@ -65,8 +65,8 @@ HWY_INLINE float sum_of(VF value) {
   return hn::GetLane(hn::SumOfLanes(DF(), value));
 }
 
-/// Two sums over a row: f(first element, Whole or Part, one, other) adds to both. Vectors take turns at four of each,
-/// as an addition waits for the one before.
+/// Two sums over a row: f(first element, Whole or Part, one, other) adds to both. Vectors alternate between four
+/// accumulators of each, because an addition waits for the previous one.
 struct TwoSums {
   float one, other;
 };
@@ -87,13 +87,13 @@ HWY_INLINE TwoSums sum_both(std::size_t width, F&& f) {
   if (i < width) f(i, Part{width - i}, a1, b1);
   return {sum_of(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3))), sum_of(hn::Add(hn::Add(b0, b1), hn::Add(b2, b3)))};
 }
-/// One.
+/// One sum over a row: f(first element, Whole or Part, sum).
 template <typename F>
 HWY_INLINE float sum_over(std::size_t width, F&& f) {
   return sum_both(width, [&](std::size_t i, auto part, VF& sum, VF& /*none*/) { f(i, part, sum); }).one;
 }
 
-/// Calls body(Plain<float>(), …) or that of the narrow type.
+/// Calls body(element type): Plain<float>, or the Narrow type of bf16 or f16.
 template <typename Body>
 void with_type(DataType type, Body&& body) {
   switch (type) {

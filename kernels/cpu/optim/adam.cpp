@@ -39,7 +39,7 @@ class AdamVectors : public OrdinaryRule {
   VF decay_, l2_, beta2_, one_minus_beta1_, one_minus_beta2_, step_size_, inv_sqrt_bias2_, eps_;
 };
 
-/// The arrays change places, or the compiler would drop stores of what is already there.
+/// Swaps the arrays' contents; the compiler would drop stores of values that are already there.
 struct TrafficRule : OrdinaryRule {
   static constexpr std::size_t kStates = 2;
 

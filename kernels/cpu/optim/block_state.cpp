@@ -32,11 +32,10 @@ VF unpacked(StateCode code, VF steps, VF scale) {
   return hn::Mul(hn::Mul(square, square), scale);
 }
 
-/// What is added to a step before it is rounded down: a half, or for each element its own number from 0 to 1.
-VF rounding(std::uint32_t seed, std::size_t first) {
+/// block_state::random_number() of each element from `first` on.
+VF random_numbers(std::uint32_t seed, std::size_t first) {
   DF const d;
   DU32 const words;
-  if (seed == kNearest) return hn::Set(d, 0.5F);
   // Multiplications and shifts that mix all bits (the finaliser of Appleby's MurmurHash3, public domain).
   auto x = hn::Add(hn::Iota(words, static_cast<std::uint32_t>(first)), hn::Set(words, seed * 0x9E3779B9U));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(words, 0x85EBCA6BU));
@@ -45,17 +44,38 @@ VF rounding(std::uint32_t seed, std::size_t first) {
   return hn::Mul(hn::ConvertTo(d, hn::BitCast(DI32(), bits)), hn::Set(d, 0x1p-23F));
 }
 
-VF packed_steps(StateCode code, VF value, VF inverse, VF add) {
+/// (steps + 1)² − steps², or the same with fourth powers.
+VF gap_above(bool squares, VF steps) {
   DF const d;
-  auto const root = hn::Sqrt(hn::Mul(hn::Abs(value), inverse));
-  if (code == StateCode::signed_squares) {
-    auto const steps = hn::Min(hn::Floor(hn::MulAdd(root, hn::Set(d, kSignedSteps), add)), hn::Set(d, kSignedSteps));
-    return hn::Add(hn::CopySign(steps, value), hn::Set(d, kZeroStep));
+  auto const one = hn::Set(d, 1.0F);
+  if (squares) return hn::MulAdd(hn::Set(d, 2.0F), steps, one);
+  auto const inner = hn::MulAdd(hn::Set(d, 4.0F), steps, hn::Set(d, 6.0F));
+  return hn::MulAdd(steps, hn::MulAdd(steps, inner, hn::Set(d, 4.0F)), one);
+}
+
+/// block_state::pack() on a vector: the same operations in the same order.
+VF packed_steps(StateCode code, VF value, VF inverse, std::uint32_t seed, std::size_t first) {
+  DF const d;
+  bool const squares = code == StateCode::signed_squares;
+  auto const ratio = hn::Mul(hn::Abs(value), inverse);
+  auto const most = hn::Set(d, squares ? kSignedSteps : kPositiveSteps);
+  auto const root = squares ? hn::Sqrt(ratio) : hn::Sqrt(hn::Sqrt(ratio));
+  VF steps;
+  if (seed == kNearest) {
+    steps = hn::Floor(hn::MulAdd(root, most, hn::Set(d, 0.5F)));
+  } else {
+    steps = hn::Floor(hn::Mul(root, most));
+    auto const square = hn::Mul(steps, steps);
+    auto const power = squares ? square : hn::Mul(square, square);
+    auto const whole = hn::Set(d, squares ? block_state::kSignedPower : block_state::kPositivePower);
+    auto const rest = hn::MulSub(ratio, whole, power);
+    auto const up = hn::Lt(hn::Mul(random_numbers(seed, first), gap_above(squares, steps)), rest);
+    steps = hn::IfThenElse(up, hn::Add(steps, hn::Set(d, 1.0F)), steps);
   }
-  auto const most = hn::Set(d, kPositiveSteps);
-  auto const steps = hn::Min(hn::Floor(hn::MulAdd(hn::Sqrt(root), most, add)), most);
+  steps = hn::Min(steps, most);
+  if (squares) return hn::Add(hn::CopySign(steps, value), hn::Set(d, kZeroStep));
   auto const zero = hn::Eq(value, hn::Zero(d));
-  return hn::IfThenElse(zero, hn::Zero(d), hn::Max(steps, hn::Set(d, 1)));
+  return hn::IfThenElse(zero, hn::Zero(d), hn::Max(steps, hn::Set(d, 1.0F)));
 }
 
 float pack_kernel(StateCode code, float const* values, std::size_t count, std::uint32_t seed, std::uint8_t* packed) {
@@ -79,7 +99,7 @@ float pack_kernel(StateCode code, float const* values, std::size_t count, std::u
   auto const inverse = hn::Set(d, block_state::inverse_of(scale));
   HWY_ALIGN std::uint8_t out[kStateBlock + hn::MaxLanes(DF())];
   for (std::size_t i = 0; i < count; i += n) {
-    auto const steps = packed_steps(code, hn::Load(d, padded + i), inverse, rounding(seed, i));
+    auto const steps = packed_steps(code, hn::Load(d, padded + i), inverse, seed, i);
     hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(DI32(), steps)), bytes, out + i);
   }
   std::memcpy(packed, out, count);

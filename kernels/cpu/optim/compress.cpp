@@ -16,7 +16,7 @@ HWY_INLINE void compress_vector(float const* gradient, float* residual, Elements
   auto const whole = hn::Add(hn::LoadU(d, gradient + i), hn::LoadU(d, residual + i));
   wire.store(whole, i);
   auto const rest = hn::Sub(whole, wire.load(i));
-  // Infinite or NaN less itself is NaN; finite less the infinity it overflowed to is infinite.
+  // The rest is not finite if c is infinite or NaN, or if c overflowed to infinity on the wire.
   hn::StoreU(hn::IfThenElseZero(hn::Eq(hn::Mul(rest, hn::Zero(d)), hn::Zero(d)), rest), d, residual + i);
 }
 

@@ -26,7 +26,7 @@ void with_partial(Elements const& elements, std::size_t first, std::size_t count
 /// reading walks four pages side by side.
 constexpr std::size_t kPage = 4096 / sizeof(float);
 
-/// What has been seen of a range, in chains that do not wait for one another.
+/// The measures of a range so far, in several independent chains, so that additions do not wait for one another.
 struct Measured {
   VF largest;
   VF poison;  // what is not finite times zero is NaN
@@ -184,7 +184,8 @@ HWY_EXPORT(convert_kernel);
 GradientMeasure measure_gradient(void const* data, std::size_t count, DataType type, float factor) {
   auto measure = HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor);
   if (measure.finite && std::isinf(measure.sum_of_squares)) {
-    // 2^12 squares of the largest f32 are added up before they become double: 12 + 2·(128 − 72) is below 128.
+    // Up to 2^12 squares are added up in f32 before they become double: scaled by 2^−72, even those of the largest f32
+    // stay in range, as 12 + 2·(128 − 72) is below 128.
     auto const smaller = HWY_DYNAMIC_DISPATCH(measure_kernel)(data, count, type, factor * 0x1p-72F);
     measure.sum_of_squares = smaller.sum_of_squares * 0x1p144;
   }

@@ -39,28 +39,32 @@ class MomentsRule : public OrdinaryRule {
         one_minus_beta1_(hn::Set(DF(), s.adam.one_minus_beta1)),
         one_minus_beta2_(hn::Set(DF(), s.adam.one_minus_beta2)),
         parameter_(hn::Zero(DF())),
-        update_(hn::Zero(DF())) {}
+        update_(hn::Zero(DF())),
+        counted_(hn::VecFromMask(DF(), hn::FirstN(DF(), hn::MaxLanes(DF())))) {}
 
-  // Padding is zero, and so is its direction.
   HWY_INLINE VF operator()(VF p, VF g, VF& m, VF& v, VF& /*unused*/) {
     m = hn::MulAdd(one_minus_beta1_, hn::Sub(g, m), m);
     v = hn::MulAdd(beta2_, v, hn::Mul(hn::Mul(one_minus_beta2_, g), g));
-    VF const u = direction_(p, m, v);
+    VF const u = hn::And(direction_(p, m, v), counted_);
     parameter_ = hn::MulAdd(p, p, parameter_);
     update_ = hn::MulAdd(u, u, update_);
     return p;
   }
 
-  /// Adds the sums so far, and starts anew.
+  /// Counts only the first `count` lanes of the next vector: if eps is 0, the direction of padding is 0/0.
+  void count_only(std::size_t count) { counted_ = hn::VecFromMask(DF(), hn::FirstN(DF(), count)); }
+  /// Adds the sums so far to `norms`, and starts again from zero.
   void add_to(LambNorms& norms) {
     norms.parameter += hn::GetLane(hn::SumOfLanes(DF(), parameter_));
     norms.direction += hn::GetLane(hn::SumOfLanes(DF(), update_));
     parameter_ = update_ = hn::Zero(DF());
+    count_only(hn::MaxLanes(DF()));
   }
 
  private:
   LambDirection direction_;
   VF beta2_, one_minus_beta1_, one_minus_beta2_, parameter_, update_;
+  VF counted_;  ///< all bits set in the lanes that belong to the tensor
 };
 
 class ApplyRule : public OrdinaryRule {
@@ -80,7 +84,7 @@ class ApplyRule : public OrdinaryRule {
   VF lr_ratio_;
 };
 
-/// Sums in f32 stay this short.
+/// At most this many elements are summed in f32 before the sum becomes double.
 constexpr std::size_t kSummed = 4096;
 
 UpdateArrays from(UpdateArrays const& arrays, std::size_t first) {

@@ -27,7 +27,7 @@ class LionVectors : public OrdinaryRule {
     m = hn::MulAdd(beta2_, m, hn::Mul(one_minus_beta2_, g));
     VF const zero = hn::Zero(DF());
     VF const step = hn::CopySign(lr_, direction);
-    // Zero goes nowhere, and a NaN stays one.
+    // A direction of 0 makes no step, and NaN stays NaN.
     VF const signed_step = hn::IfThenElse(hn::Eq(direction, zero), zero, step);
     return hn::MulSub(p, decay_, hn::IfThenElse(is_nan_mask(direction), direction, signed_step));
   }

@@ -20,7 +20,7 @@ namespace weft::kernels::HWY_NAMESPACE {
 
 using VF = hn::Vec<DF>;
 constexpr std::size_t kMaxStates = 3;
-/// How many elements ahead loops ask for: hardware prefetchers stop at page ends.
+/// How many elements ahead loops prefetch, because hardware prefetchers stop at page ends.
 constexpr std::size_t kAhead = 256;
 
 /// Elements [i, i + a vector) of an array of f32, bf16 or f16.
@@ -48,10 +48,10 @@ struct Elements {
   [[nodiscard]] HWY_INLINE std::uint16_t* halves() const { return reinterpret_cast<std::uint16_t*>(data); }
 };
 
-/// Where an update's arrays are.
+/// The arrays of an update.
 struct Lanes {
   Elements computed;  ///< the master, or the parameter itself
-  Elements rounded;   ///< the parameter, where there is a master
+  Elements rounded;   ///< the parameter, if there is a master; else null
   Elements gradient;
   float* state[kMaxStates];
 };
@@ -65,7 +65,7 @@ inline Lanes lanes_of(UpdateArrays const& arrays) {
           {arrays.state[0], arrays.state[1], arrays.state[2]}};
 }
 
-/// `value` within [−most, most]; NaN stays.
+/// `value` clamped to [−most, most]; NaN stays.
 HWY_INLINE VF clamp(VF value, VF most) {
   return hn::IfThenElse(is_nan_mask(value), value, hn::Max(hn::Min(value, most), hn::Neg(most)));
 }
@@ -88,8 +88,8 @@ struct GradientVectors {
   }
 };
 
-/// One vector. A rule is called with the parameter, the gradient and its kStates states, changes the states, and
-/// returns the new parameter where kWrites.
+/// Updates one vector. A rule is called with the parameter, the gradient and its kStates states; it changes the states
+/// and, if kWrites, returns the new parameter.
 template <typename Rule>
 HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, GradientVectors const& use) {
   DF const d;
@@ -117,7 +117,7 @@ HWY_INLINE void update_vector(Rule& rule, Lanes const& at, std::size_t i, Gradie
   }
 }
 
-/// The lines that update_vector() will read and write.
+/// Prefetches the lines that update_vector() will read and write.
 template <typename Rule>
 HWY_INLINE void prefetch_vector(Lanes const& at, std::size_t i) {
   at.computed.prefetch(i);
@@ -126,7 +126,7 @@ HWY_INLINE void prefetch_vector(Lanes const& at, std::size_t i) {
   if (Rule::kWrites && at.rounded.data != nullptr) at.rounded.prefetch(i);
 }
 
-/// The last, partly filled vector: the same arithmetic on padded copies.
+/// Updates the last, partly filled vector: the same arithmetic on padded copies.
 template <typename Rule>
 void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t count, GradientVectors const& use) {
   constexpr std::size_t kBytes = hn::MaxLanes(DF()) * sizeof(float);
@@ -146,6 +146,7 @@ void update_partial(Rule& rule, Lanes const& at, std::size_t first, std::size_t 
   Lanes padded{in(at.computed, copies[0]), in(at.rounded, copies[1]), in(at.gradient, copies[2]), {}};
   for (std::size_t k = 0; k < kMaxStates; ++k)
     padded.state[k] = reinterpret_cast<float*>(in(state(k), copies[3 + k]).data);
+  if constexpr (requires { rule.count_only(count); }) rule.count_only(count);
   update_vector(rule, padded, 0, use);
   if constexpr (Rule::kWrites) {
     out(at.computed, copies[0]);
@@ -173,7 +174,7 @@ void update(Rule& rule, UpdateArrays const& arrays, std::size_t count, GradientU
   if (i < count) update_partial(rule, at, i, count - i, use);
 }
 
-/// What most rules do.
+/// The base of rules that read the gradient and write the parameter and the states, as most do.
 struct OrdinaryRule {
   static constexpr bool kReadsGradient = true;
   static constexpr bool kWrites = true;

@@ -8,8 +8,8 @@
 
 namespace weft::kernels::cuda {
 
-// One tensor a launch, named in the kernel's arguments: for memory that is elsewhere in each step. Block b works on
-// elements [b·kChunk, (b + 1)·kChunk).
+// Each launch works on one tensor, given by the kernel's arguments, because its memory may be elsewhere in each step.
+// Block b works on elements [b·kChunk, (b + 1)·kChunk).
 
 [[nodiscard]] WEFT_KERNEL inline std::uint32_t elements_of_block(std::uint64_t count, unsigned block) {
   std::uint64_t const left = count - std::uint64_t{block} * kChunk;
@@ -66,8 +66,8 @@ struct AddBody {
   }
 };
 
-/// Error feedback, as kernels/cpu/optim/compress.hpp has it: c = gradient + residual; wire ← c, rounded; residual ←
-/// what that took away, 0 where either is not finite.
+/// Error feedback, as in kernels/cpu/optim/compress.hpp: c = gradient + residual; wire ← c, rounded; residual ← c −
+/// wire, or 0 if either is not finite.
 struct CompressBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;

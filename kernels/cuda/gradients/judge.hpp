@@ -8,16 +8,16 @@
 
 namespace weft::kernels::cuda {
 
-// A norm whose tensors are on several GPUs: each adds up its own parts, the numbers of all GPUs are added up (the
-// larger ones kept), and each judges alike.
+// A norm over tensors on several GPUs: each GPU combines its own parts, the GPUs' numbers are combined (by sum, or by
+// maximum for the largest magnitude), and every GPU then comes to the same verdict.
 
-/// What GPUs combine: Σg² or the largest magnitude, and above 0 where something is not finite.
+/// What the GPUs combine: Σg² or the largest magnitude, and a number above 0 if something is not finite.
 struct NormNumbers {
   double norm;
   double not_finite;
 };
 
-/// Of the parts that one GPU has; one block.
+/// Combines the parts that one GPU has; one block.
 struct CombinePartsBody {
   static constexpr unsigned kThreads = 256;
   using Shared = MeasuredShared;
@@ -46,7 +46,7 @@ struct CombinePartsBody {
   }
 };
 
-/// What a step does about it.
+/// What a step needs to know about the norm.
 struct Verdict {
   double norm;      ///< unscaled; unspecified where not finite
   float clip;       ///< multiplies gradients; 1 where not finite
@@ -54,7 +54,7 @@ struct Verdict {
   std::uint32_t not_finite;
 };
 
-/// From the numbers of all GPUs; one block.
+/// Computes the verdict from the combined numbers of all GPUs; one block.
 struct JudgeBody {
   static constexpr unsigned kThreads = 1;
   using Shared = Nothing;
@@ -62,10 +62,10 @@ struct JudgeBody {
   NormNumbers const* numbers = nullptr;
   bool largest = false;
   double max_norm = 0;               ///< 0: no clipping
-  float const* factor = nullptr;     ///< what gradients are to be multiplied by, if that was not measured; may be null
-  float const* found_inf = nullptr;  ///< what the caller knows; may be null
+  float const* factor = nullptr;     ///< of gradients that were measured before this factor is applied; may be null
+  float const* found_inf = nullptr;  ///< an overflow that the caller knows of; may be null
   Verdict* out = nullptr;
-  float* scaler_found_inf = nullptr;  ///< hears of it too; may be null
+  float* scaler_found_inf = nullptr;  ///< gets found_inf too; may be null
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {

@@ -9,7 +9,8 @@
 
 namespace weft::kernels::cuda {
 
-/// The tensors of a launch over lists: out[i] from x[i], and y[i] where the operation has one. May be the same.
+/// The tensors of a launch over lists: out[i] is computed from x[i], and from y[i] if the operation reads y. They may
+/// be the same memory.
 struct MapTable {
   TensorPointer const* x = nullptr;
   TensorPointer const* y = nullptr;
@@ -30,12 +31,12 @@ struct ScaleOp {
   [[nodiscard]] WEFT_KERNEL Ready ready() const { return {factor.get()}; }
 };
 
-/// ScaleOp, and found_inf ← 1 where x is not finite.
+/// ScaleOp, which also sets found_inf to 1 if an element of x is not finite.
 struct ScaleAndCheckOp : ScaleOp {
   static constexpr bool kChecks = true;
 };
 
-/// out = x within [−limit, limit]; NaN stays.
+/// out = x clamped to [−limit, limit]; NaN stays.
 struct ClampOp {
   static constexpr bool kReadsY = false;
   static constexpr bool kChecks = false;
@@ -58,7 +59,7 @@ struct AxpbyOp {
   [[nodiscard]] WEFT_KERNEL Ready ready() const { return {a.get(), b.get()}; }
 };
 
-/// One block a chunk.
+/// Applies Op to all tensors; one block per chunk.
 template <typename Op>
 struct MapBody {
   static constexpr unsigned kThreads = 256;
@@ -66,7 +67,7 @@ struct MapBody {
 
   MapTable table;
   Op op;
-  float* found_inf = nullptr;  ///< of operations that check
+  float* found_inf = nullptr;  ///< for operations that check
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
@@ -75,7 +76,7 @@ struct MapBody {
     Array const x = at(table.x[chunk.tensor]);
     Array const out = at(table.out[chunk.tensor]);
     Array const y = Op::kReadsY ? at(table.y[chunk.tensor]) : Array{};
-    // Sixteen bytes a thread, of whichever type is wider.
+    // A thread takes sixteen bytes of the widest type at a time.
     bool const narrow = x.narrow() && out.narrow() && (!Op::kReadsY || y.narrow());
     auto const ready = op.ready();
     block.each_thread([&](unsigned t) {
@@ -98,7 +99,7 @@ struct MapBody {
       } else {
         for_each_group<kThreads, 4>(t, chunk.count, visit);
       }
-      if (Op::kChecks && !(poison == 0)) *found_inf = 1;  // whoever writes, writes the same
+      if (Op::kChecks && !(poison == 0)) *found_inf = 1;  // no race: every thread that writes, writes 1
     });
   }
 };

@@ -10,7 +10,7 @@
 
 namespace weft::kernels::cuda {
 
-/// What is known of elements that have been looked at.
+/// What has been measured of some elements.
 struct Measured {
   double squares = 0;
   float largest = 0;  ///< magnitude; unspecified where not finite
@@ -29,7 +29,7 @@ struct Measured {
   }
 };
 
-/// A block's threads' parts.
+/// The parts of a block's threads.
 struct MeasuredShared {
   Measured part[256];
 };
@@ -42,10 +42,10 @@ WEFT_KERNEL void combine_measured(Block& block, MeasuredShared& shared) {
   });
 }
 
-// Three launches measure a list of tensors: its chunks, each tensor, and the whole. Every sum has an order of its own
-// that only the tensors' sizes decide, so a measure's bits repeat.
+// Three launches measure a list of tensors: first its chunks, then each tensor, then the whole list. The order of every
+// sum depends only on the tensors' sizes, so results have the same bits every time.
 
-/// factor·x of each chunk, in double; one block a chunk.
+/// Measures factor·x of each chunk, in double; one block per chunk.
 struct MeasureChunksBody {
   static constexpr unsigned kThreads = 256;
   using Shared = MeasuredShared;
@@ -81,13 +81,13 @@ struct MeasureChunksBody {
   }
 };
 
-/// Consecutive parts of one of the next level.
+/// Consecutive parts that make up one part of the next level.
 struct PartRange {
   std::uint32_t first;
   std::uint32_t count;
 };
 
-/// Each range of parts; one block a range.
+/// Combines each range of parts; one block per range.
 struct MeasureRangesBody {
   static constexpr unsigned kThreads = 256;
   using Shared = MeasuredShared;
@@ -111,16 +111,16 @@ struct MeasureRangesBody {
   }
 };
 
-/// What a measure says of the whole list.
+/// The measure of the whole list.
 struct MeasuredList {
   double norm = 0;     ///< l2, or the largest magnitude; unspecified where not finite
   double squares = 0;  ///< their sum
   float norm_f32 = 0;
-  float clip = 1;  ///< what brings it to at most max_norm; 1 where not finite
+  float clip = 1;  ///< the factor that brings the norm to at most max_norm; 1 where not finite
   std::uint32_t not_finite = 0;
 };
 
-/// The whole of `count` tensors; one block.
+/// Combines the parts of `count` tensors; one block.
 struct MeasureListBody {
   static constexpr unsigned kThreads = 256;
   using Shared = MeasuredShared;

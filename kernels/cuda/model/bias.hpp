@@ -5,12 +5,12 @@
 
 namespace weft::kernels::cuda {
 
-/// For BiasActivationBody: y = x + b; without b a copy, from any type to any other.
+/// For BiasActivationBody: y = x + b; with b null it copies, from any type to any other.
 struct Identity {
   static WEFT_HOST_DEVICE float value(float x) { return x; }
 };
 
-/// y = residual + x + b; one block a row. b may be null.
+/// y = residual + x + b; one block per row. b may be null.
 struct BiasAddBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;

@@ -5,7 +5,7 @@
 
 namespace weft::kernels::cuda {
 
-/// y = activation(x + b); one block a row. b may be null.
+/// y = activation(x + b); one block per row. b may be null.
 template <typename Activation>
 struct BiasActivationBody {
   static constexpr unsigned kThreads = 256;

@@ -6,10 +6,10 @@
 
 namespace weft::kernels::cuda {
 
-// Matrices of `seq` rows and columns, one after the other: row t has a token's scores of tokens 0 to t, those of later
-// ones do not count. One block a row.
+// The input is a sequence of matrices with `seq` rows and columns each. Row t has the scores of token t for tokens 0 to
+// t; scores of later tokens are ignored. One block per row.
 
-/// p = softmax of the row's first t + 1 scores, zeros after them; p may be where the scores are.
+/// p = softmax of the row's first t + 1 scores, zeros after them; p may be the same memory as the scores.
 struct CausalSoftmaxBody {
   static constexpr unsigned kThreads = 128;
   struct Shared {
@@ -34,7 +34,7 @@ struct CausalSoftmaxBody {
     });
     combine_all<kThreads>(block, shared.part, [](float one, float other) { return one > other ? one : other; });
     float const largest = shared.part[0];
-    block.each_thread([](unsigned /*thread*/) {});  // all have read it
+    block.each_thread([](unsigned /*thread*/) {});  // waits until all threads have read it
     block.each_thread([&](unsigned t) {
       float sum = 0;
       for_each_group<kThreads, kGroup>(t, used, [&](auto lanes, std::uint32_t i) {
@@ -58,7 +58,7 @@ struct CausalSoftmaxBody {
   }
 };
 
-/// Gradient of the scores: p·(dp − Σ p·dp), zeros after the row's first t + 1; it may be where p or dp is.
+/// Gradient of the scores: p·(dp − Σ p·dp), zeros after the row's first t + 1; may be the same memory as p or dp.
 struct CausalSoftmaxGradientBody {
   static constexpr unsigned kThreads = 128;
   struct Shared {

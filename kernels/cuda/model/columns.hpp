@@ -4,8 +4,9 @@
 
 namespace weft::kernels::cuda {
 
-// Sums over all rows, for gradients of weights and biases, in two launches: slabs of rows, then the slabs in their
-// order. The sums' order depends on the matrix's size alone, so bits repeat.
+// Sums over all rows, for the gradients of weights and biases. They take two launches: the first sums slabs of rows,
+// the second adds up the slabs in a fixed order. The order depends on the matrix's size alone, so results have the same
+// bits every time.
 
 inline constexpr std::uint32_t kSlabRows = 32;
 
@@ -15,11 +16,11 @@ struct ColumnGrid {
   [[nodiscard]] unsigned blocks() const { return slabs * tiles; }
 };
 
-/// A slab's sums. `Source` has kOutputs and
+/// Computes the sums of a slab. A `Source` has kOutputs and
 ///   template <int kLanes> Inputs load<kLanes>(row, width, first column)
 ///   template <int kLanes> visit(Inputs<kLanes>, row, width, first column, Lanes<kLanes>* sums)
-/// of which the second adds its values of a few columns, and may write a matrix on the way: each element is visited
-/// once, while the next row is being loaded. And for with_constant_type():
+/// visit() adds the values of a few columns to the sums, and may also write a matrix: each element is visited once,
+/// while the next row is being loaded. For with_constant_type() it also has
 ///   DataType type(), bool of_one_type(), Source typed(type_of)
 template <typename Source>
 struct ColumnSumsBody {
@@ -77,7 +78,7 @@ struct ColumnSumsBody {
   }
 };
 
-/// out ← keep·out + the slabs' sums. Of a block's threads some share a column: each sums every kShares-th slab.
+/// out ← keep·out + the slabs' sums. kShares threads of a block share a column: each sums every kShares-th slab.
 struct FinishColumnsBody {
   static constexpr unsigned kColumns = 32;
   static constexpr unsigned kShares = 8;
@@ -91,7 +92,7 @@ struct FinishColumnsBody {
   std::uint32_t outputs = 1;
   std::uint32_t width = 0;
   TensorPointer out[2] = {};
-  float keep = 0;  ///< 0: what was there does not matter; 1: gradients accumulate
+  float keep = 0;  ///< 0: out's old contents are not read; 1: gradients accumulate
 
   [[nodiscard]] unsigned blocks() const { return (width + kColumns - 1) / kColumns; }
 

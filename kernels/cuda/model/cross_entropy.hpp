@@ -6,9 +6,9 @@
 
 namespace weft::kernels::cuda {
 
-// Mean over the rows of −log softmax(logits)[target]. Rows with a target below 0 do not count.
+// The loss is the mean over the rows of −log softmax(logits)[target]. Rows with a target below 0 are ignored.
 
-/// Each row's loss, and log Σ exp for backward; one block a row, which is read once.
+/// Each row's loss, and log Σ exp for backward; one block per row, which is read once.
 struct CrossEntropyBody {
   static constexpr unsigned kThreads = 256;
   /// Σ exp(x − largest)
@@ -55,7 +55,7 @@ struct CrossEntropyBody {
     });
   }
 
-  /// Several at once: they wait for one another's exponentials less than one after the other.
+  /// Adds several values at once, which waits less for exponentials than one value after the other.
   template <int kLanes>
   static WEFT_KERNEL Sum with(Sum const& before, Lanes<kLanes> const& values) {
     float largest = before.largest;
@@ -77,7 +77,7 @@ struct CrossEntropyBody {
   }
 };
 
-/// Mean loss, and 1 / rows that count, of all rows; one block.
+/// The mean loss over all rows that count, and 1 / their number; one block.
 struct MeanLossBody {
   static constexpr unsigned kThreads = 256;
   struct Sum {
@@ -92,7 +92,7 @@ struct MeanLossBody {
   std::int32_t const* targets = nullptr;
   std::uint32_t rows = 0;
   float* mean = nullptr;
-  float* inverse_rows = nullptr;  ///< 0 where none counts
+  float* inverse_rows = nullptr;  ///< 0 if no row counts
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
@@ -117,7 +117,7 @@ struct MeanLossBody {
   }
 };
 
-/// Gradient of the logits, share·scale·(softmax − one at the target) / rows; one block a row. In place or not.
+/// Gradient of the logits, share·scale·(softmax − one at the target) / rows; one block per row. May be in place.
 struct CrossEntropyGradientBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;
@@ -128,7 +128,7 @@ struct CrossEntropyGradientBody {
   float const* inverse_rows = nullptr;
   Scalar scale;  ///< a loss scale
   std::uint32_t vocabulary = 0;
-  float share = 1;  ///< of this pass in a step of several
+  float share = 1;  ///< this pass's share of a step that has several passes
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {

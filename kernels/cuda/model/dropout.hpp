@@ -5,27 +5,27 @@
 
 namespace weft::kernels::cuda {
 
-/// Which elements are dropped: element e = row·width + column of a call is kept where word e mod 4 of
-/// philox({⌊e/4⌋ low, ⌊e/4⌋ high, call, step}, seed) is at least p·2³². Backward asks again instead of keeping a mask.
+/// Which elements are dropped: element e = row·width + column of a call is kept if word e mod 4 of
+/// philox({⌊e/4⌋ low, ⌊e/4⌋ high, call, step}, seed) is at least p·2³². Backward computes this again; no mask is kept.
 struct Dropout {
   std::uint64_t seed = 0;
-  std::uint32_t call = 0;                  ///< tells apart what drops in the same step
-  std::uint32_t const* step = nullptr;     ///< in device memory, so that a graph's replays drop otherwise; null: 0
+  std::uint32_t call = 0;                  ///< different for each dropout of a step
+  std::uint32_t const* step = nullptr;     ///< in device memory, so that each replay of a graph differs; null: 0
   std::uint32_t threshold = 0;             ///< p·2³²
   float scale = 1;                         ///< of what is kept: 1/(1 − p)
-  std::uint64_t const* seed_at = nullptr;  ///< in device memory; where not null, `seed` is not used
+  std::uint64_t const* seed_at = nullptr;  ///< in device memory; if not null, it is used instead of `seed`
 
   /// @param p in [0, 1)
   static Dropout with(double p, std::uint64_t seed, std::uint32_t call, std::uint32_t const* step) {
     return {seed, call, step, static_cast<std::uint32_t>(p * 4294967296.0), static_cast<float>(1 / (1 - p)), nullptr};
   }
 
-  /// What multiplies elements [e, e + kLanes).
+  /// The factors of elements [e, e + kLanes): 0 or `scale`.
   template <int kLanes>
   WEFT_KERNEL Lanes<kLanes> factors(std::uint64_t e) const {
     Lanes<kLanes> lanes;
     if constexpr (kLanes % 4 == 0) {
-      if (e % 4 == 0) {  // no group is cut
+      if (e % 4 == 0) {  // only whole groups of four words
         WEFT_UNROLL for (int k = 0; k < kLanes; k += 4) {
           Random4 const words = draw(e / 4 + k / 4);
           WEFT_UNROLL for (int i = 0; i < 4; ++i) lanes.x[k + i] = words.word[i] >= threshold ? scale : 0.0F;
@@ -48,7 +48,7 @@ struct Dropout {
                     step != nullptr ? *step : 0U}},
                   seed_at != nullptr ? *seed_at : seed);
   }
-  // Not an index: that would put the words into memory.
+  // No array index: that would move the words from registers to memory.
   static WEFT_KERNEL std::uint32_t word(Random4 const& words, unsigned which) {
     std::uint32_t const low = which == 0 ? words.word[0] : words.word[1];
     std::uint32_t const high = which == 2 ? words.word[2] : words.word[3];
@@ -56,7 +56,7 @@ struct Dropout {
   }
 };
 
-/// y = residual + dropout(x + b); one block a row. b may be null.
+/// y = residual + dropout(x + b); one block per row. b may be null.
 struct BiasDropoutAddBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;

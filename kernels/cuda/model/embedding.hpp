@@ -6,7 +6,7 @@
 
 namespace weft::kernels::cuda {
 
-/// x[row] = tokens[ids[row]] + positions[row mod seq]; one block a row.
+/// x[row] = tokens[ids[row]] + positions[row mod seq]; one block per row.
 struct EmbeddingBody {
   static constexpr unsigned kThreads = 128;
   using Shared = Nothing;
@@ -33,8 +33,9 @@ struct EmbeddingBody {
   }
 };
 
-/// out ← keep·out + the sum of those rows of dx that used it; one block a row of the table, which finds its rows by
-/// itself, in their order: no atomics, so bits repeat. `ids`: a row of dx used table row ids[row]; null: row mod seq.
+/// For each row of the table: out ← keep·out + the sum of the rows of dx that used it. One block per row of the table,
+/// which finds these rows itself, in order: no atomics are needed, so results have the same bits every time. Row r of
+/// dx used table row ids[r]; if `ids` is null, row r mod seq.
 struct EmbeddingGradientBody {
   static constexpr unsigned kThreads = 128;
   using Shared = Nothing;
@@ -44,7 +45,7 @@ struct EmbeddingGradientBody {
   std::uint32_t rows = 0;  ///< of dx
   std::uint32_t seq = 0;
   std::uint32_t width = 0;
-  float keep = 0;  ///< 0: what was there does not matter
+  float keep = 0;  ///< 0: out's old contents are not read
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
@@ -68,7 +69,7 @@ struct EmbeddingGradientBody {
   }
 
  private:
-  /// A position that no sequence reaches has no rows.
+  /// The first row of dx that may have used row `of`. A position that no sequence reaches has none.
   [[nodiscard]] WEFT_KERNEL std::uint32_t first_row(std::uint32_t of) const {
     if (ids != nullptr) return 0;
     return of < seq ? of : rows;

@@ -8,7 +8,7 @@
 
 namespace weft::kernels::cuda {
 
-/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block a row. w and b may be null: 1 and 0.
+/// y = (x − mean)·rstd·w + b per row, rstd = 1/√(variance + eps); one block per row. Null w and b stand for 1 and 0.
 struct LayerNormBody {
   static constexpr unsigned kThreads = 128;
   struct Shared {
@@ -38,7 +38,7 @@ struct LayerNormBody {
       });
       combine_all<kThreads>(block, shared.sum, [](float one, float other) { return one + other; });
       float const sum = shared.sum[0];
-      block.each_thread([](unsigned /*thread*/) {});  // all have read it
+      block.each_thread([](unsigned /*thread*/) {});  // waits until all threads have read it
       return sum;
     };
     float const own_mean = sum_over([](float value) { return value; }) / static_cast<float>(width);
@@ -62,7 +62,7 @@ struct LayerNormBody {
   }
 };
 
-/// Gradient of x: rstd·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w; one block a row. w may be null: 1.
+/// Gradient of x: rstd·(g − mean(g) − x̂·mean(g·x̂)) with g = dy·w; one block per row. A null w stands for 1.
 struct LayerNormInputBody {
   static constexpr unsigned kThreads = 128;
   struct Sums {
@@ -76,7 +76,7 @@ struct LayerNormInputBody {
   float const* mean = nullptr;
   float const* rstd = nullptr;
   std::uint32_t width = 0;
-  bool add = false;  ///< to dx, which has another branch's gradient
+  bool add = false;  ///< adds to dx, which has another branch's gradient, instead of overwriting it
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& shared) const {
@@ -117,10 +117,10 @@ struct LayerNormInputBody {
   }
 
  private:
-  /// Multiplies g by w's elements from i on; x̂ of the same elements.
+  /// Multiplies g by w's elements from i on. Returns x̂ of the same elements.
   template <int kLanes>
   WEFT_KERNEL Lanes<kLanes> scale(Lanes<kLanes>& g, Array const& in, std::uint64_t row, std::uint32_t i) const {
-    auto x_hat = load<kLanes>(in, i);  // the second time from the cache
+    auto x_hat = load<kLanes>(in, i);  // the second time, this comes from the cache
     auto const weights = load_or<kLanes>(w, i, 1);
     WEFT_UNROLL for (int k = 0; k < kLanes; ++k) {
       g.x[k] *= weights.x[k];
@@ -130,9 +130,9 @@ struct LayerNormInputBody {
   }
 };
 
-/// All gradients of a layer norm of up to kMostColumns columns in one pass over dy and x: a block takes a slab of rows,
-/// of which a thread has the same few columns, and leaves their sums for w and b as ColumnSumsBody<LayerNormWeights>
-/// does, of the same bits. The next row is on its way while one is worked on.
+/// All gradients of a layer norm of up to kMostColumns columns in one pass over dy and x. A block takes a slab of rows,
+/// of which each thread has the same few columns. It writes the slab's sums for w and b like
+/// ColumnSumsBody<LayerNormWeights>, with the same bits. While one row is worked on, the next one is being loaded.
 template <unsigned kBlockThreads>
 struct LayerNormGradientBody {
   static constexpr unsigned kThreads = kBlockThreads;
@@ -160,7 +160,7 @@ struct LayerNormGradientBody {
   }
 
  private:
-  /// Neighbouring columns of a thread's: a row's elements, the sums over the slab, and the weights.
+  /// Some neighbouring columns of a thread: a row's elements, the sums over the slab, and the weights.
   template <int kCount>
   struct Part {
     static constexpr int kLanes = kCount;
@@ -169,7 +169,7 @@ struct LayerNormGradientBody {
   };
   struct Share {
     Part<kGroup> group;
-    Part<1> last;  ///< of what is left of the width
+    Part<1> last;  ///< one of the columns that are left over
   };
 
   template <typename F>
@@ -229,7 +229,7 @@ struct LayerNormGradientBody {
     });
   }
 
-  /// Adds a row to the slab's sums; the thread's part of the row's own.
+  /// Adds a row to the slab's sums. Returns the thread's part of the row's own sums.
   WEFT_KERNEL Sums add(Share& share, unsigned thread, float mean, float rstd) const {
     Sums own{0, 0};
     for_each(share, thread, [&](auto& part, std::uint32_t /*element*/) {
@@ -270,7 +270,7 @@ struct LayerNormGradientBody {
 
 inline constexpr std::uint32_t kMostLayerNormGradientColumns = LayerNormGradientBody<1024>::kMostColumns;
 
-/// launch(body, blocks) with the smallest blocks that such rows take.
+/// Calls launch(body, blocks) with the smallest block size that rows of this width fit.
 template <typename Launch>
 void launch_layer_norm_gradient(LayerNormInputBody const& input, std::uint64_t rows, float* parts,
                                 Launch const& launch) {
@@ -286,7 +286,7 @@ void launch_layer_norm_gradient(LayerNormInputBody const& input, std::uint64_t r
   }
 }
 
-/// For ColumnSumsBody: gradients of w (dy·x̂) and b (dy).
+/// For ColumnSumsBody: the gradients of w (sum of dy·x̂) and b (sum of dy).
 struct LayerNormWeights {
   static constexpr int kOutputs = 2;
   TensorPointer dy, x;

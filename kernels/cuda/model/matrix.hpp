@@ -8,8 +8,8 @@
 
 namespace weft::kernels::cuda {
 
-// Matrices are row-major, of f32, bf16 or f16 each, computed in f32; vectors (weights, biases) likewise. Outputs may be
-// their operation's input of the same place.
+// Matrices are row-major, of f32, bf16 or f16 each; vectors (weights, biases) have these types, too. Kernels compute in
+// f32. An output may be the same memory as an input of its operation.
 
 /// Elements that a thread takes at a time: 16 bytes of 16-bit floats.
 inline constexpr int kGroup = 8;
@@ -23,7 +23,7 @@ WEFT_KERNEL Lanes<kCount> load(Array const& array, std::uint32_t i) {
   return widen(array.template load<kCount>(i), array.type);
 }
 
-/// kCount elements of a vector, `absent` where there is none.
+/// kCount elements of a vector; `absent` for each if the vector is null.
 template <int kCount>
 WEFT_KERNEL Lanes<kCount> load_or(TensorPointer const& vector, std::uint32_t i, float absent) {
   if (vector.data != nullptr) return load<kCount>(Array::from(vector.data, vector.type, 0), i);
@@ -36,7 +36,7 @@ WEFT_KERNEL Lanes<kCount> load_or_zero(TensorPointer const& vector, std::uint32_
   return load_or<kCount>(vector, i, 0);
 }
 
-/// A tensor's type, as with_constant_type() knows it.
+/// The two kinds of type_of that with_constant_type() passes: a constant type, or the tensor's own.
 template <DataType kType>
 struct ConstantType {
   WEFT_KERNEL constexpr DataType operator()(TensorPointer const& /*tensor*/) const { return kType; }
@@ -45,8 +45,8 @@ struct TypeOfTensor {
   WEFT_KERNEL DataType operator()(TensorPointer const& tensor) const { return tensor.type; }
 };
 
-/// run(type_of), where type_of(tensor) is a constant if all the tensors are of one `type` that is common: instructions
-/// for other types are left out then.
+/// Calls run(type_of). If all tensors have the same common `type`, type_of(tensor) is a constant, so that the compiler
+/// leaves out the instructions for other types.
 template <typename Run>
 WEFT_KERNEL void with_constant_type(DataType type, bool all_of_it, Run const& run) {
   if (all_of_it && type == DataType::bf16) {
@@ -58,8 +58,8 @@ WEFT_KERNEL void with_constant_type(DataType type, bool all_of_it, Run const& ru
   }
 }
 
-/// A thread's groups of a row that is passed over more than once: as many as fit stay in registers as they are stored,
-/// what is beyond is read again.
+/// A thread's groups of a row that is read more than once. The first kHeld groups stay in registers, in their stored
+/// form; the rest is read again.
 template <unsigned kThreads>
 class RowShare {
  public:
@@ -70,7 +70,7 @@ class RowShare {
     }
   }
 
-  /// f(Lanes of some elements, the first one's index), for all of the thread's.
+  /// Calls f(Lanes of some elements, index of the first) for all elements of the thread.
   template <typename F>
   WEFT_KERNEL void each(Array const& row, unsigned thread, std::uint32_t width, F const& f) const {
     WEFT_UNROLL for (unsigned h = 0; h < kHeld; ++h) {

@@ -4,7 +4,7 @@
 
 namespace weft::kernels::cuda {
 
-/// Adds the chunks' sums of each tensor, in their order; one block a tensor.
+/// Adds up the chunks' sums of each tensor, always in the same order; one block per tensor.
 struct TensorNormsBody {
   static constexpr unsigned kThreads = 256;
   using Shared = SumsShared;
@@ -18,7 +18,7 @@ struct TensorNormsBody {
     UpdateTensor const& tensor = table.tensors[index];
     block.each_thread([&](unsigned t) {
       LambNorms sum{};
-      if (table.groups[tensor.group].skip) {  // chunks have not been summed
+      if (table.groups[tensor.group].skip) {  // the step was skipped, so there are no chunk sums
         shared.sums[t] = sum;
         return;
       }
@@ -38,17 +38,17 @@ struct TensorNormsBody {
   }
 };
 
-/// Takes the norms of tensors to where all tensors of a model have theirs, or back from there.
+/// Copies the norms of a table's tensors into an array for all tensors of a model, or back.
 struct MoveNormsBody {
   static constexpr unsigned kMost = 240;
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;
 
-  LambNorms* here = nullptr;  ///< of `count` neighbours of the table
+  LambNorms* here = nullptr;  ///< of `count` consecutive tensors of the table
   LambNorms* all = nullptr;
   bool back = false;
   unsigned count = 0;
-  std::uint32_t places[kMost];  ///< among all, of each
+  std::uint32_t places[kMost];  ///< each tensor's index in `all`
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
@@ -63,7 +63,7 @@ struct MoveNormsBody {
   }
 };
 
-/// Sets one tensor's.
+/// Sets the norms of one tensor.
 struct SetNormsBody {
   static constexpr unsigned kThreads = 1;
   using Shared = Nothing;

@@ -4,20 +4,20 @@
 
 namespace weft::kernels::cuda {
 
-/// Packed states of rule kind and place: the moment that has a sign, and all others.
+/// The code of a rule's state `which`: state 0 has a sign (except Adagrad's), all others are positive.
 template <typename Rule>
 WEFT_KERNEL constexpr StateCode code_of(int which) {
   constexpr bool kAllPositive = std::is_same_v<Rule, AdagradRule>;
   return which == 0 && !kAllPositive ? StateCode::signed_squares : StateCode::positive_fourths;
 }
 
-/// A thread's eight elements: 32 threads have a block of states.
+/// The eight elements that a thread works on; 32 threads share a block of states.
 struct PackedLanes {
   static constexpr int kLanes = 8;
   static constexpr unsigned kThreadsOfBlock = kStateBlock / kLanes;
 
-  std::uint64_t first;  ///< of the tensor
-  int count;            ///< below kLanes at the tensor's end; 0 beyond it
+  std::uint64_t first;  ///< index of the first element in the tensor
+  int count;            ///< fewer than kLanes at the tensor's end; 0 beyond it
 
   [[nodiscard]] WEFT_KERNEL std::uint64_t block() const { return first / kStateBlock; }
   [[nodiscard]] WEFT_KERNEL std::uint32_t in_block(int lane) const {
@@ -47,20 +47,21 @@ struct PackedLanes {
   }
 };
 
-/// What a thread of a packed update keeps until its block of states is known whole.
+/// What a thread of a packed update keeps until all values of its block of states are known.
 template <int kStates>
 struct PackedValues {
   float state[kStates][PackedLanes::kLanes];
 };
 
-/// A thread's part of what 32 of them combine: the largest magnitude, and NaN where anything is not finite.
+/// Each thread's part of what the 32 threads of a block of states combine: the largest magnitude, and a `poison` that
+/// is NaN if anything is not finite.
 struct PackedShared {
   float largest[3][256];
   float poison[3][256];
   LambNorms sums[256];
 };
 
-/// Notes a thread's magnitudes. Lanes beyond its count do not count.
+/// Stores a thread's part in `shared`. Lanes beyond its count are ignored.
 template <int kStates>
 WEFT_KERNEL void note(PackedLanes const& lanes, PackedValues<kStates> const& values, PackedShared& shared,
                       unsigned thread) {
@@ -79,7 +80,7 @@ WEFT_KERNEL void note(PackedLanes const& lanes, PackedValues<kStates> const& val
   }
 }
 
-/// Packs a thread's states again, once all threads have noted theirs.
+/// Packs a thread's states again, after all threads have called note().
 template <typename Rule>
 WEFT_KERNEL void pack_again(UpdateTensor const& tensor, PackedLanes const& lanes,
                             PackedValues<Rule::kStates> const& values, PackedShared const& shared, unsigned thread,
@@ -110,7 +111,7 @@ WEFT_KERNEL void pack_again(UpdateTensor const& tensor, PackedLanes const& lanes
   }
 }
 
-/// UpdateBody with states of one byte: unpacks, updates and packs again, 2,048 elements at a time.
+/// Like UpdateBody, but with states of one byte: unpacks, updates and packs again, 2,048 elements at a time.
 template <typename Rule>
 struct PackedUpdateBody {
   using Traits = RuleTraits<Rule>;

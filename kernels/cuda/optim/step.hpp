@@ -18,7 +18,7 @@ namespace weft::kernels::cuda {
 enum class RuleKind : std::uint8_t { adam, adam_amsgrad, sgd, sgd_momentum, lamb, lion, adagrad };
 inline constexpr int kRuleKinds = 7;
 
-/// weft::OptimizerOptions as a kernel takes them; a rule reads its own.
+/// weft::OptimizerOptions in the form for kernels. Each rule reads only the options it has.
 struct RuleOptions {
   RuleKind kind = RuleKind::adam;
   Decay decay = Decay::decoupled;  ///< of adam
@@ -31,15 +31,15 @@ struct RuleOptions {
 
 /// What happens to gradients on the way to a rule.
 struct GradientUse {
-  float factor;  ///< multiplies them
-  float limit;   ///< then they are brought within [−limit, limit]
+  float factor;  ///< multiplies the gradient
+  float limit;   ///< then it is clamped to [−limit, limit]
 
   [[nodiscard]] WEFT_KERNEL float operator()(float gradient) const { return clip_value(gradient * factor, limit); }
 };
 
 /// What all elements of a parameter group need in a step.
 struct GroupScalars {
-  bool skip;  ///< this step has overflowed
+  bool skip;  ///< the step has overflowed and is not applied
   GradientUse use;
   long long step;
   double lr;
@@ -50,7 +50,7 @@ struct GroupScalars {
   LambScalars lamb;
 };
 
-/// In device memory or null, as weft::StepInputs.
+/// The same as weft::StepInputs; each is in device memory, or null.
 struct StepPointers {
   float const* lr = nullptr;
   std::int64_t const* step = nullptr;
@@ -75,8 +75,8 @@ WEFT_KERNEL inline void fill_rule(GroupScalars& s, RuleOptions const& o, long lo
   }
 }
 
-/// Counts a step, unless it has overflowed, and computes what its groups need; one block. Of more groups than fit a
-/// launch, the last launch counts.
+/// Counts a step, unless it has overflowed, and computes its groups' scalars; one block. If there are more groups than
+/// fit into one launch, only the last launch counts the step.
 struct BeginStepBody {
   static constexpr unsigned kThreads = 32;
   using Shared = Nothing;
@@ -86,8 +86,8 @@ struct BeginStepBody {
   bool counts = true;
   StepPointers inputs;
   float limit = INFINITY;           ///< of gradients
-  std::int64_t* step = nullptr;     ///< steps that were applied
-  GroupScalars* scalars = nullptr;  ///< of options[0]'s group
+  std::int64_t* step = nullptr;     ///< number of steps applied
+  GroupScalars* scalars = nullptr;  ///< scalars[t] belongs to the group of options[t]
 
   template <typename Block>
   WEFT_KERNEL void operator()(Block& block, Shared& /*unused*/) const {
@@ -112,7 +112,8 @@ struct BeginStepBody {
   }
 };
 
-/// Writes the table of gradients: what is in a kernel's arguments needs neither copies nor memory that outlives a call.
+/// Writes the table of gradients. The pointers travel as kernel arguments, so no copy is needed, and no host memory
+/// that has to outlive the call.
 struct SetGradientsBody {
   static constexpr unsigned kThreads = 256;
   using Shared = Nothing;

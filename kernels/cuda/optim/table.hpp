@@ -10,16 +10,16 @@
 
 namespace weft::kernels::cuda {
 
-/// What an optimizer keeps of one parameter. States are f32 or packed.
+/// What an optimizer keeps about one parameter. States are f32 or packed.
 struct UpdateTensor {
   void* parameter;
-  float* master;  ///< what is computed with; `parameter` gets it rounded. Null: `parameter` is
+  float* master;  ///< the f32 copy that is updated, then rounded into `parameter`; null: `parameter` is updated itself
   float* state[3];
   std::uint8_t* packed[3];
   float* scales[3];  ///< one for every kStateBlock elements
   std::uint32_t group;
-  std::uint32_t index;        ///< for the rounding of packed states
-  std::uint32_t first_chunk;  ///< of this tensor, among the table's
+  std::uint32_t index;        ///< seeds the rounding of packed states
+  std::uint32_t first_chunk;  ///< this tensor's first chunk among the table's
   std::uint32_t chunks;
   DataType parameter_type;
 };
@@ -29,8 +29,8 @@ struct UpdateTable {
   UpdateTensor const* tensors = nullptr;
   TensorPointer const* gradients = nullptr;
   GroupScalars const* groups = nullptr;
-  Chunk const* chunks = nullptr;      ///< those of a launch, one a block
-  bool zero = false;                  ///< gradients are left zero
+  Chunk const* chunks = nullptr;      ///< of this launch, one per block
+  bool zero = false;                  ///< set gradients to zero after reading them
   LambNorms* chunk_norms = nullptr;   ///< of every chunk of the table
   LambNorms* tensor_norms = nullptr;  ///< of every tensor
 
@@ -64,7 +64,7 @@ struct UpdateRange {
   }
 };
 
-/// Zeros `thread`'s part of the gradient.
+/// Sets `thread`'s part of the gradient to zero.
 template <unsigned kThreads>
 WEFT_KERNEL void zero_gradient(UpdateRange const& range, unsigned thread) {
   for_each_group<kThreads, 4>(thread, range.count, [&](auto width, std::uint32_t i) {
@@ -72,7 +72,7 @@ WEFT_KERNEL void zero_gradient(UpdateRange const& range, unsigned thread) {
   });
 }
 
-/// What a rule does beside computing.
+/// Which memory a rule reads and writes, and whether it sums.
 template <typename Rule>
 struct RuleTraits {
   static constexpr bool kReadsGradient = true;
@@ -112,12 +112,12 @@ WEFT_KERNEL Rule make_rule(GroupScalars const& s, LambNorms const* norms) {
   }
 }
 
-/// Sums of a block's threads, for rules that have any.
+/// The sums of a block's threads, for rules that sum.
 struct SumsShared {
   LambNorms sums[256];
 };
 
-/// Leaves a block's sums as its chunk's.
+/// Adds up the sums of a block's threads and stores the result as its chunk's.
 template <typename Block, typename Rules>
 WEFT_KERNEL void sum_chunk(Block& block, Rules& rules, LambNorms* sums, LambNorms& chunk) {
   block.each_thread([&](unsigned t) { sums[t] = rules[t].sums; });

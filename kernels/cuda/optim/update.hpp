@@ -4,8 +4,8 @@
 
 namespace weft::kernels::cuda {
 
-/// Unscales, clips, updates, rounds and zeroes in one pass over the memory of many tensors: one block a chunk. Four
-/// elements a thread at a time, so that a warp's f32 accesses, most of the traffic, are 512 bytes in a row.
+/// Unscales, clips, updates, rounds and zeroes in one pass over the memory of many tensors, with one block per chunk. A
+/// thread takes four elements at a time, so that a warp's f32 accesses, most of the traffic, are 512 bytes in a row.
 template <typename Rule>
 struct UpdateBody {
   using Traits = RuleTraits<Rule>;

@@ -75,20 +75,29 @@ void Aftermath::run(std::function<void()> task) {
   thread.stream.enqueue([self = shared_from_this(), &thread, task = std::move(task)]() mutable {
     InterpreterExit::Visit const visit(interpreter_exit());
     if (!visit) return leave_to_exit(std::move(task));
+    self->set_runner(thread, std::this_thread::get_id());
     task();
     task = nullptr;
-    std::lock_guard const lock(self->mutex_);
-    thread.busy = false;
+    self->set_runner(thread, {});
   });
 }
 
 void Aftermath::finish() {
-  std::list<Thread> all;
+  std::list<Thread> others;
   {
     std::lock_guard const lock(mutex_);
-    all.swap(threads_);
+    for (auto each = threads_.begin(); each != threads_.end();) {
+      auto const thread = each++;
+      if (thread->runner != std::this_thread::get_id()) others.splice(others.end(), threads_, thread);
+    }
   }
-  for (auto& thread : all) thread.stream.synchronize();
+  for (auto& thread : others) thread.stream.synchronize();
+}
+
+void Aftermath::set_runner(Thread& thread, std::thread::id runner) {
+  std::lock_guard const lock(mutex_);
+  thread.runner = runner;
+  thread.busy = runner != std::thread::id();
 }
 
 Aftermath::Thread& Aftermath::take() {

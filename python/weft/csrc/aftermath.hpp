@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -15,35 +16,39 @@
 
 namespace weft::torch_backend {
 
-/// Throws torch's equivalent.
+/// Throws torch's equivalent of a Weft error.
 [[noreturn]] void throw_as_torch(Error const& error);
 
-/// What comes after a call, shared by a group and its Works: errors as torch's, and threads for what users chain on
-/// futures. That may wait for further operations of the same group, so it must hold up neither the group's stream nor
-/// one another: each piece gets a thread that nothing else runs on at the time. Every member may be called from any
+/// What comes after a call, shared by a group and its Works: the translation of errors into torch's, and threads for
+/// the callbacks that users chain on futures. A callback may wait for further operations of the same group, so it must
+/// block neither the group's stream nor other callbacks: each gets a thread on which nothing else runs meanwhile. Any
 /// thread.
 class Aftermath : public std::enable_shared_from_this<Aftermath> {
  public:
-  /// Throws torch's equivalent, which tells the group's description too, and remembers failures of the group for
+  /// Throws torch's equivalent, whose text also has the group's description. Remembers failures of the group for
   /// error().
   [[noreturn]] void rethrow(Error const& error);
-  /// The same for what was caught; null stays null, and what is not Weft's stays as it is.
+  /// The same for a caught exception: returns torch's equivalent. Null and exceptions that are not Weft's stay as they
+  /// are.
   [[nodiscard]] std::exception_ptr translated(std::exception_ptr const& error);
   /// The first failure so far.
   [[nodiscard]] c10d::ErrorType error() const noexcept { return error_.load(); }
 
-  /// What the program calls the group, which torch says only once the group is made.
+  /// Sets the program's name for the group, which torch tells only after the group is made.
   void set_description(std::string const& description);
 
   void run(std::function<void()> task);
-  /// Waits for what runs, and ends the threads. Not from one of them.
+  /// Waits for running tasks, and ends the threads. If one of these threads calls this itself, because a callback
+  /// destroys the group, that thread goes on.
   void finish();
 
  private:
   struct Thread {
     Stream stream;
     bool busy = true;
+    std::thread::id runner{};  ///< while something runs
   };
+  void set_runner(Thread& thread, std::thread::id runner);
   [[nodiscard]] Thread& take();
   [[nodiscard]] std::string description();
 

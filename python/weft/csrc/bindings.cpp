@@ -98,12 +98,21 @@ PYBIND11_MODULE(_C, module) {
   py::module_::import("torch.distributed");  // registers the base classes
   py::class_<ProcessGroupWeft, Holder, c10d::Backend>(module, "ProcessGroupWeft")
       .def("_write_trace", &ProcessGroupWeft::write_trace, py::arg("path"), py::call_guard<py::gil_scoped_release>())
+      .def("_drop_coalesced", &ProcessGroupWeft::drop_coalesced, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("options", &ProcessGroupWeft::getBackendOptions)
+      .def(
+          "perform_nocolor_split", [](ProcessGroupWeft& /*self*/, py::object const& /*device*/) {}, py::arg("device"),
+          "What torch calls where a group is made that this rank is not in: nothing, since its members meet by "
+          "themselves.")
       .def("get_error", &ProcessGroupWeft::getError, py::call_guard<py::gil_scoped_release>());
   module.def("emulate_link", &emulate_link);
   py::class_<ProcessGroupWeft::Options, c10::intrusive_ptr<ProcessGroupWeft::Options>, c10d::Backend::Options>(
       module, "Options")
-      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout"));
+      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout"))
+      // torch's split_group() gives the new group a copy of its parent's.
+      .def("__deepcopy__", [](ProcessGroupWeft::Options const& self, py::dict const& /*memo*/) {
+        return c10::make_intrusive<ProcessGroupWeft::Options>(self);
+      });
   module.def("create", &create, py::call_guard<py::gil_scoped_release>(),
              "A process group for torch.distributed; collective over the group's ranks.");
   module.def(

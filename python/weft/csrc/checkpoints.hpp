@@ -12,12 +12,12 @@
 
 namespace weft::torch_backend {
 
-/// weft::CheckpointSaver on a communicator of its own. Every member is collective; not thread-safe.
+/// A weft::CheckpointSaver with its own communicator. Every member is collective; not thread-safe.
 class Checkpoints {
  public:
   Checkpoints(ProcessGroupWeft& group, std::string const& folder);
 
-  /// Names are the parameters', in the model's order. Returns after a copy.
+  /// `names` are those of the parameters, in the model's order. Returns as soon as everything has been copied.
   void save_sharded(ShardedModel& model, std::vector<std::string> const& names,
                     std::map<std::string, std::string> const& metadata);
   void wait();
@@ -27,7 +27,7 @@ class Checkpoints {
   CheckpointSaver saver_;
 };
 
-/// Collective: parameters, their float32 originals, states and step count; returns the metadata.
+/// Collective: loads parameters, their float32 originals, states and step count; returns the metadata.
 [[nodiscard]] std::map<std::string, std::string> load_sharded(ShardedModel& model,
                                                               std::vector<std::string> const& names,
                                                               std::string const& folder);

@@ -16,15 +16,15 @@ namespace weft::torch_backend {
 
 /// The calls between startCoalescing() and endCoalescing().
 struct Coalesced {
-  /// The first call opens the group, since only then it is known whether it is on a GPU.
+  /// The first call opens the group, because only then is it known whether the calls are on a GPU.
   void open(Communicator& communicator, CollectiveOptions const& options, std::shared_ptr<GpuStreams> on) {
     if (group) return;
     group.emplace(communicator, options);
     gpu = std::move(on);
   }
 
-  /// `land`, where there is something to do, puts the call's results in place. Null: torch has no use for a call's own
-  /// Work while it coalesces.
+  /// Adds a call. `land`, if not empty, puts the call's results in place. Returns null, because torch does not use a
+  /// call's own Work while it coalesces.
   std::nullptr_t add(at::TensorList inputs, at::TensorList outputs, std::function<void()> land) {
     tensors.insert(tensors.end(), inputs.begin(), inputs.end());
     results.insert(results.end(), outputs.begin(), outputs.end());
@@ -32,7 +32,7 @@ struct Coalesced {
     return nullptr;
   }
 
-  /// The same of messages, which are on their way already.
+  /// The same for messages, which have been started already.
   std::nullptr_t add(at::TensorList of_message, Messenger::Request const& request) {
     results.insert(results.end(), of_message.begin(), of_message.end());
     messages.push_back(request);
@@ -40,7 +40,7 @@ struct Coalesced {
   }
 
   std::optional<Group> group;
-  std::shared_ptr<GpuStreams> gpu;  ///< of calls on one
+  std::shared_ptr<GpuStreams> gpu;  ///< null for calls on the CPU
   std::vector<at::Tensor> tensors;
   std::vector<at::Tensor> results;
   std::vector<std::function<void()>> lands;

@@ -1,4 +1,4 @@
-// What each of torch's collectives is in terms of Weft's.
+// Maps each of torch's collectives to Weft's.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -40,7 +40,7 @@ void check_all_alike(Tensors const& list, at::Tensor const& pattern, Place const
   for (auto const& tensor : list) check_alike(tensor, pattern, place, name);
 }
 
-/// Several calls as one: those of an open group where torch is coalescing, else a group of their own.
+/// Makes several calls as one: within the open group if torch is coalescing, else in a group of their own.
 template <typename Body>
 Work together(Communicator& communicator, bool grouped, CollectiveOptions const& options, Body&& body) {
   if (grouped) {
@@ -66,8 +66,8 @@ at::Tensor row_major(at::Tensor const& input, FlatList const& recv, int rank, Pl
   return apart(dense, view(dense, place, "input"), recv.view(), recv.offset(rank));
 }
 
-/// In a list that has a tensor for every rank, this rank's is like the one that it passes beside the list; others may
-/// differ. @return whether all are alike, so that ranks have equal parts.
+/// Checks a list with a tensor for every rank: this rank's must be like `mine`, which is passed besides the list; the
+/// others may differ. @return whether all are alike, so that ranks have equal parts.
 bool has_equal_parts(Tensors const& list, at::Tensor const& mine, int rank, Place const& place, char const* name) {
   for (auto const& tensor : list) check_same_type(tensor, mine, place);
   auto const& part = list[static_cast<std::size_t>(rank)];
@@ -90,7 +90,7 @@ struct Pair {
   }
 };
 
-/// Several of them, which are sent as one.
+/// Several such pairs, which are sent as one.
 struct Pairs {
   std::vector<Pair> all;
   Tensors sources;

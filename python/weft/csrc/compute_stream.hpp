@@ -13,23 +13,23 @@
 
 namespace weft::torch_backend {
 
-/// The stream that a wrapper's library computes on: torch's current one where the wrapper was made. Whoever has another
-/// current stream since, as autograd's threads may, is put in order with it by events; nobody waits on the host. On the
-/// CPU it is nothing, and its functions do nothing. Not thread-safe.
+/// The stream on which the library computes for a wrapper: torch's current stream when the wrapper was made. Threads
+/// with another current stream, as autograd's may have, are put in order with it by events, without waiting on the
+/// host. On the CPU there is no stream, and the functions do nothing. Not thread-safe.
 class ComputeStream {
  public:
-  /// @throws c10::NotImplementedError for a GPU where Weft was built without CUDA.
+  /// @throws c10::NotImplementedError for a GPU if Weft was built without CUDA.
   explicit ComputeStream(c10::Device device);
 
   /// For the library's options; empty on the CPU.
   [[nodiscard]] std::optional<Stream> const& weft() const noexcept { return weft_; }
 
-  /// What comes on it from now on follows all that is on the calling thread's current stream so far.
+  /// Makes what is enqueued on it from now on follow everything on the calling thread's current stream so far.
   void follow_current();
-  /// What comes on the calling thread's current stream from now on follows all that is on it so far.
+  /// Makes what is enqueued on the calling thread's current stream from now on follow everything on it so far.
   void lead_current();
 
-  /// Calls `body`, which the library enqueues for, between what the calling thread enqueues before and after.
+  /// Calls `body`. What the library enqueues for it runs between what the calling thread enqueues before and after.
   template <typename Body>
   auto in_order(Body&& body) {
     follow_current();

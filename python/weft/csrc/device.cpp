@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "tensor_pool.hpp"
+
 #if WEFT_TORCH_CUDA
 #include "weft/cuda.hpp"
 #include "weft/cuda_graph.hpp"
@@ -12,9 +14,10 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Torch hands out few streams; programs that wrap many of their own start anew.
+/// The most streams to keep wrapped. Torch hands out few; for programs that wrap many of their own, the list starts
+/// again.
 constexpr std::size_t kMostWrapped = 64;
-/// In torch lower numbers go first.
+/// In torch, lower numbers mean higher priority.
 constexpr int kHighPriority = -1;
 
 Stream wrap([[maybe_unused]] void* handle, [[maybe_unused]] c10::Device device) {
@@ -34,6 +37,13 @@ c10::Device checked(c10::Device device, Place const& place) {
   TORCH_CHECK_VALUE(device.is_cuda() && device.has_index(), place, ": ", device,
                     " is no GPU that weft serves; name one, such as cuda:0");
   return device;
+}
+
+/// Records a use, also for memory that is not from torch's own allocator, which would ignore it.
+void record(c10::impl::VirtualGuardImpl const& torch, at::Tensor const& tensor, c10::Stream stream) {
+  auto const& memory = tensor.storage().data_ptr();
+  if (auto* const block = TensorPool::block_of(memory)) return block->record_use(stream);
+  torch.recordDataPtrOnStream(memory, stream);
 }
 
 }  // namespace
@@ -78,8 +88,7 @@ void GpuStreams::follow_current() {
 }
 
 void GpuStreams::record_use(at::Tensor const& tensor, c10::Stream stream) const {
-  if (tensor.defined() && tensor.device() == device())
-    torch_.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  if (tensor.defined() && tensor.device() == device()) record(torch_, tensor, stream);
 }
 
 OnStream::OnStream(c10::Stream stream)
@@ -99,7 +108,7 @@ Stream current_stream(c10::Device device) {
 void record_use_here(at::Tensor const& tensor) {
   if (!tensor.defined() || tensor.device().is_cpu()) return;
   c10::impl::VirtualGuardImpl const torch(tensor.device().type());
-  torch.recordDataPtrOnStream(tensor.storage().data_ptr(), torch.getStream(tensor.device()));
+  record(torch, tensor, torch.getStream(tensor.device()));
 }
 
 }  // namespace weft::torch_backend

@@ -2,9 +2,9 @@
 
 #include "layer_calls.hpp"
 
-/// layer_calls.hpp's functions for tensors on a GPU, where the extension was built with Weft's kernels: the same
-/// arguments and results, all on one GPU, the seed too; a gradient may be of another of the types than its matrix. They
-/// only enqueue on the device's current stream, and take memory from torch alone: a CUDA graph can record them.
+/// The functions of layer_calls.hpp for tensors on a GPU, if the extension was built with Weft's kernels. Arguments and
+/// results are the same, all on one GPU, including the seed; a gradient may have another of the types than its matrix.
+/// They only enqueue on the device's current stream, and take memory from torch only, so a CUDA graph can record them.
 namespace weft::torch_backend::device_layers {
 
 ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps);

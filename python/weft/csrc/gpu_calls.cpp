@@ -29,7 +29,7 @@ std::shared_ptr<GpuStreams> const& ProcessGroupWeft::gpu(Operation const& what, 
 
 GpuWork::Call ProcessGroupWeft::begin_on_gpu(Operation const& what, How const& how, c10::Device device) {
   auto const& gpu = this->gpu(what, device);
-  // Messages by themselves concern two ranks, who cannot connect all.
+  // A single message concerns two ranks only, so it cannot connect all ranks.
   if (coalesced_ || !is_message(what)) connect(what, device);
   ++sequence_;
   auto const own = how.async || coalesced_ != nullptr;
@@ -54,7 +54,7 @@ CollectiveOptions ProcessGroupWeft::options_on_gpu(GpuWork::Call const& call, Ho
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::end_on_gpu(Operation const& what, How const& how, GpuWork::Call call,
                                                           at::TensorList inputs, at::TensorList results) {
   auto const profiled = at::hasCallbacks();
-  // On the current stream nobody need wait, unless for a barrier.
+  // A call on the current stream needs no Work to wait for, except a barrier.
   if (!how.async && !profiled && !call.holds_up) return nullptr;
   return c10::make_intrusive<GpuWork>(getRank(), what, std::move(call), results, inputs, aftermath_, profiled);
 }
@@ -119,7 +119,7 @@ ProcessGroupWeft::Line ProcessGroupWeft::line_to(int peer, Operation const& what
 std::optional<c10::Device> ProcessGroupWeft::device_of_barrier(c10d::BarrierOptions const& opts) {
   if (auto const bound = getBoundDeviceId(); opts.device_ids.empty() && bound && bound->is_cuda()) return bound;
   std::lock_guard const lock(calls_mutex_);
-  // Programs for GPUs and CPUs name one for both; where there is none the ranks meet on the host, as with gloo.
+  // Programs may name a GPU even where there is none; then the ranks meet on the host, as with gloo.
   bool const there =
       !opts.device_ids.empty() && (gpu_ || opts.device_ids[0] < at::detail::getCUDAHooks().deviceCount());
   if (there) return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));

@@ -17,10 +17,10 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Lists that are kept beside those that CUDA graphs use: optimizers of a program, and what it clips.
+/// The most lists to keep besides those that CUDA graphs use; a program has them for its optimizers and for clipping.
 constexpr std::size_t kMostLists = 1024;
 
-/// cuda::GradientLists by where and of which sizes their gradients are, which move from step to step.
+/// Keeps cuda::GradientLists by stream and by their gradients' sizes; the gradients themselves move from step to step.
 class Lists {
  public:
   /// use(list): threads may have one stream, and so one list, whose tables and results are theirs in turn.
@@ -61,10 +61,10 @@ class Lists {
   struct Entry {
     Key key;
     std::shared_ptr<cuda::GradientList> list;
-    bool captured;  // a graph reads its tables for as long as the process may run it
+    bool captured;  // a graph may read its tables as long as the process lives
   };
 
-  /// Graphs are captured on streams of their own: the list that steps before have used becomes the graph's.
+  /// Graphs are captured on their own streams, so the list that earlier steps have used is moved to the graph's stream.
   std::list<Entry>::iterator move_to(Key const& key) {
     auto const found = std::ranges::find_if(lists_, [&](Entry const& entry) {
       return !entry.captured && entry.key.device == key.device && entry.key.counts == key.counts;
@@ -81,7 +81,7 @@ class Lists {
   }
 
   std::mutex mutex_;
-  std::list<Entry> lists_;  // the last used first
+  std::list<Entry> lists_;  // the most recently used one first
 };
 
 Lists& lists() {
@@ -89,7 +89,7 @@ Lists& lists() {
   return *all;
 }
 
-/// One f32 of a list's, which it keeps.
+/// A tensor over one f32 of a list; it keeps the list alive.
 at::Tensor number_of(std::shared_ptr<cuda::GradientList> const& list, float const* memory, c10::Device device) {
   return at::for_blob(const_cast<float*>(memory), {})
       .deleter([list](void*) {})

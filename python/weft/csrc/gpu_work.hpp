@@ -14,10 +14,10 @@
 
 namespace weft::torch_backend {
 
-/// torch's handle of one call on a GPU's stream, as its own back end for GPUs has it: wait() makes the calling thread's
-/// current stream wait, and the host goes on. With a time limit it is the host that waits. The call's tensors stay
-/// until the stream that the call was made from waits; if none does, or another, their memory stays until the GPU is
-/// through with it.
+/// torch's handle of one call on a GPU's stream. As in torch's own back end for GPUs, wait() makes the calling thread's
+/// current stream wait while the host goes on; with a time limit, the host waits. The call's tensors are kept until the
+/// stream that the call was made from waits for it. If no stream waits, or another one does, their memory is kept until
+/// the GPU has finished with it.
 class GpuWork final : public c10d::Work {
  public:
   struct Call {
@@ -25,11 +25,11 @@ class GpuWork final : public c10d::Work {
     c10::Stream from;       ///< current when it was made
     c10::Stream on;         ///< where it runs
     weft::Work core{};      ///< Weft's
-    bool lands = false;     ///< something comes on the stream behind it, by which results come to their places
-    bool holds_up = false;  ///< whoever waits for it waits on the host: a barrier
+    bool lands = false;     ///< work that puts results in place follows it on the stream
+    bool holds_up = false;  ///< a barrier: waiting for it blocks the host
     std::uint64_t sequence = 0;
   };
-  /// Made once the call is enqueued, with which it ends for the profiler. `inputs` are shown to that.
+  /// Made after the call is enqueued; for the profiler, the call ends with that. `inputs` are shown to the profiler.
   GpuWork(int rank, Operation const& what, Call call, at::TensorList results, at::TensorList inputs,
           std::shared_ptr<Aftermath> aftermath, bool profiled);
   ~GpuWork() override;
@@ -42,7 +42,7 @@ class GpuWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override;
   std::vector<at::Tensor> result() override { return results_; }
-  /// Complete at once, in the order of the stream: what is chained to it runs on streams that wait.
+  /// The future is complete at once, in stream order: callbacks chained to it run on streams that wait.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return call_.sequence; }
   void abort() override;
@@ -53,14 +53,14 @@ class GpuWork final : public c10d::Work {
   [[nodiscard]] bool landed() const { return !landed_ || landed_->query(); }
   void wait_on_host(std::optional<std::chrono::milliseconds> limit) const;
   void let_go(c10::Stream waits);
-  /// Torch gives freed memory to what comes next on the stream that it was allocated for.
+  /// Records the use for torch's allocator, which reuses freed memory on the stream for which it was allocated.
   void record_use(std::vector<at::Tensor> const& inputs) const;
 
   char const* const name_;
   Call const call_;
   std::vector<at::Tensor> const results_;
   std::shared_ptr<Aftermath> const aftermath_;
-  std::optional<c10::Event> landed_;  ///< only of a call that lands
+  std::optional<c10::Event> landed_;  ///< only if the call lands
   int source_ = -1;
   // Under mutex_.
   bool waited_ = false;

@@ -10,7 +10,7 @@
 
 namespace weft::torch_backend {
 
-/// A dense tensor's memory, wherever it is. @throws as gradient_view(), but for its device.
+/// A dense tensor's memory, on any device. @throws as gradient_view(), except for the device.
 [[nodiscard]] BufferView dense_view(at::Tensor const& tensor, std::size_t index, char const* call);
 
 /// A gradient's memory. @throws c10::ValueError or c10::TypeError, saying which and what to do, unless it is a dense

@@ -7,12 +7,12 @@
 
 namespace weft::torch_backend {
 
-/// Keeps Weft's threads away from Python once it exits. Letting go of a tensor, or completing a future, may take
-/// Python's lock; a thread that asks for it while Python exits ends the program (`terminate called without an active
-/// exception`, signal 6), and a job whose work is done counts as failed. Any thread.
+/// Keeps Weft's threads away from Python once it exits. Releasing a tensor or completing a future may take Python's
+/// lock. A thread that asks for the lock while Python exits ends the program (`terminate called without an active
+/// exception`, signal 6), so that a job counts as failed although its work is done. Any thread.
 class InterpreterExit {
  public:
-  /// While one lives, this thread may do what takes Python's lock, if it says so.
+  /// While a Visit lives and is true, this thread may do what takes Python's lock.
   class Visit {
    public:
     explicit Visit(InterpreterExit& exit);
@@ -27,9 +27,9 @@ class InterpreterExit {
     bool const allowed_;
   };
 
-  /// Python's atexit, without its lock: waits until no visit is under way, for some seconds at most, since what users
-  /// chain on futures may wait for other ranks, and what is sent together for a peer's messages. From then on none is
-  /// allowed.
+  /// Called by Python's atexit, without Python's lock: waits until no visit is under way, after which none is allowed.
+  /// It waits some seconds at most, because callbacks on futures may wait for other ranks, and coalesced messages for a
+  /// peer.
   void begin();
 
  private:
@@ -39,16 +39,16 @@ class InterpreterExit {
   bool begun_ = false;
 };
 
-/// This process's; it outlives every thread.
+/// This process's instance; it outlives every thread.
 [[nodiscard]] InterpreterExit& interpreter_exit();
 
-/// What a thread that may not visit Python holds stays until the process is gone.
+/// Leaks values held by a thread that may not visit Python: they stay until the process is gone.
 template <typename... Values>
 void leave_to_exit(Values... values) {
   (static_cast<void>(new Values(std::move(values))), ...);
 }
 
-/// `value`, which goes with the last copy: on whatever thread that is, but not once Python exits, when it stays.
+/// Shares `value`, which is released with the last copy, on whichever thread that is; once Python exits, it is leaked.
 template <typename Value>
 [[nodiscard]] std::shared_ptr<Value> released_before_exit(Value value) {
   return {new Value(std::move(value)), [](Value* held) {

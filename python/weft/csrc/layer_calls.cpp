@@ -15,8 +15,8 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Elements that one thread takes at a time, in whole rows: their sums over rows are few beside them, and there are
-/// parts enough for several threads.
+/// Elements that a thread takes at a time, in whole rows: many compared with their sums over rows, and few enough that
+/// there are parts for several threads.
 constexpr std::size_t kElements = std::size_t{1} << 15;
 
 BufferView view_of(at::Tensor const& tensor, char const* call, char const* name) {
@@ -33,7 +33,7 @@ BufferView view_of(at::Tensor const& tensor, char const* call, char const* name)
                    "; weft's layers take float32, bfloat16 and float16");
 }
 
-/// A call's matrices in parts of whole rows.
+/// Divides a call's matrices into parts of whole rows.
 class Rows {
  public:
   Rows(char const* call, at::Tensor const& matrix) : call_(call) {
@@ -56,7 +56,7 @@ class Rows {
                       "; it must have the input's");
     return view;
   }
-  /// A weight or bias as f32; `absent` where there is none.
+  /// A weight or bias as f32; filled with `absent` if there is none.
   [[nodiscard]] at::Tensor vector(OptionalTensor const& tensor, float absent, char const* name) const {
     auto const options = at::TensorOptions(at::kFloat);
     if (!tensor) return absent == 0 ? at::zeros({width()}, options) : at::ones({width()}, options);
@@ -96,7 +96,7 @@ class Rows {
   std::size_t width_ = 0, rows_ = 0, each_ = 0;
 };
 
-/// What parts have summed over their rows, added up in the order of parts.
+/// The parts' sums over their rows, which are added up in the order of parts.
 class ColumnSums {
  public:
   ColumnSums(Rows const& rows, std::int64_t outputs)
@@ -149,7 +149,7 @@ GeluCalls gelu_of(std::string const& form) {
   return {"bias_gelu", cpu::bias_gelu, cpu::bias_gelu_gradient};
 }
 
-/// New, and contiguous as what calls are given; empty_like() would first ask how that lies.
+/// A new contiguous tensor, like the matrices of calls; empty_like() would first look at the matrix's layout.
 at::Tensor like(at::Tensor const& matrix) {
   return at::empty(matrix.sizes(), matrix.options());
 }

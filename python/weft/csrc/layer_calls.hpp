@@ -8,8 +8,9 @@
 #include <ATen/core/Tensor.h>
 
 /// weft/cpu_layers.hpp on torch's tensors and threads. Matrices are contiguous CPU tensors of float32, bfloat16 or
-/// float16, whose last dimension is a row, those of a call of one type and shape; weights and biases are of any of the
-/// three, or absent. Rows are divided by the matrix's size alone: results do not depend on the number of threads.
+/// float16 whose last dimension is a row; all matrices of a call have one type and shape. Weights and biases have any
+/// of the three types, or are absent. How rows are divided among threads depends on the matrix's size alone, so results
+/// do not depend on the number of threads.
 /// @throws c10::Error naming the call and the tensor, before anything is written.
 namespace weft::torch_backend {
 
@@ -17,7 +18,7 @@ using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// y, and for backward each row's mean and rstd.
+/// Returns y and, for backward, each row's mean and rstd.
 ThreeTensors layer_norm(at::Tensor const& x, OptionalTensor const& weight, OptionalTensor const& bias, double eps);
 /// dx; dweight and dbias in f32.
 ThreeTensors layer_norm_gradient(at::Tensor const& dy, at::Tensor const& x, at::Tensor const& mean,

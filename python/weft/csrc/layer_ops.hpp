@@ -6,7 +6,7 @@ namespace weft::torch_backend {
 /// their gradients. torch knows them from the moment at which the extension is loaded, so that a process loads only one
 /// build of it. Calls below autograd go through torch's dispatcher: torch.compile sees the ops.
 
-/// Whether the ops compute on GPUs; else they throw c10::NotImplementedError there.
+/// Whether the ops compute on GPUs; otherwise they throw c10::NotImplementedError there.
 [[nodiscard]] bool has_device_layers() noexcept;
 
 }  // namespace weft::torch_backend

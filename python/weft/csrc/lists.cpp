@@ -11,9 +11,15 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Without torch's threads where that is possible: one call's copies are not worth waking them.
+/// Whether a tensor's memory has its elements row by row with the values that torch shows. z.conj() and its imag are
+/// shown conjugated or negated, so their values differ from those in memory.
+bool lies_as_shown(at::Tensor const& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+/// Copies without torch's threads if possible, because the copies of one call are not worth waking them.
 void assign(at::Tensor const& to, at::Tensor const& from) {
-  if (to.is_cpu() && to.is_contiguous() && from.is_contiguous()) {
+  if (to.is_cpu() && lies_as_shown(to) && lies_as_shown(from)) {
     std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
   } else {
     to.copy_(from);
@@ -35,7 +41,7 @@ FlatList::FlatList(std::vector<at::Tensor> tensors, Place const& place, char con
     counts_.push_back(count);
     if (count == 0) continue;
     if (view_.count == 0) view_.data = tensor.data_ptr();
-    adjacent = adjacent && tensor.is_contiguous() && tensor.data_ptr() == view_.slice(view_.count, 0).data;
+    adjacent = adjacent && lies_as_shown(tensor) && tensor.data_ptr() == view_.slice(view_.count, 0).data;
     view_.count += count;
   }
   if (!adjacent) allocate();
@@ -58,7 +64,7 @@ at::Tensor FlatList::part(std::size_t index, std::size_t offset) const {
 template <typename Copy>
 void FlatList::for_each_part(Copy&& copy) const {
   if (!buffer_.defined()) return;
-  // As other back ends' writes these are none of autograd's business, on whatever thread.
+  // As with other back ends, autograd must not see these writes, on any thread.
   at::AutoDispatchBelowADInplaceOrView const below_autograd;
   std::size_t offset = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {

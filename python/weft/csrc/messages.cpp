@@ -1,4 +1,5 @@
 // Point-to-point operations.
+#include "interpreter_exit.hpp"
 #include "run.hpp"
 
 namespace weft::torch_backend {
@@ -40,7 +41,11 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::post(Operation const& what, Tenso
     OverlapRecorder::Watch watch(overlap_recorder(), what.name, tensors, {}, std::nullopt);
     Messenger::Request const request = issue(*messenger);
     watch.issued(request);
-    if (coalesced_) return coalesced_->add(tensors, request);
+    // The memory must stay even if the Work is dropped, or if another coalesced call fails first.
+    if (!request.test()) request.then([kept = released_before_exit(tensors)] {});
+    // Other threads may change coalesced_ meanwhile; without calls_mutex_ only the thread that coalesces may look at
+    // it.
+    if (coalescing_.load() == std::this_thread::get_id()) return coalesced_->add(tensors, request);
     return c10::make_intrusive<MessageWork>(getRank(), what, tensors, std::vector{request}, aftermath_,
                                             at::hasCallbacks());
   } catch (Error const& error) {

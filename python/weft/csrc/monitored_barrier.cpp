@@ -55,7 +55,7 @@ void MonitoredBarrier::await_everybody(std::chrono::milliseconds limit, bool wai
 
 void MonitoredBarrier::await_verdict(std::chrono::milliseconds limit) {
   auto const deadline = Clock::now() + limit;
-  if (gave_up_ && store_->check({key(kVerdict)})) take_verdict();  // it came too late: here that barrier has failed
+  if (gave_up_ && store_->check({key(kVerdict)})) take_verdict();  // too late: for this rank that barrier has failed
   store_->set(key(rank_), std::string("here"));
   gave_up_ = !comes(key(kVerdict), deadline);
   if (gave_up_) store_->deleteKey(key(rank_));
@@ -66,7 +66,7 @@ void MonitoredBarrier::await_verdict(std::chrono::milliseconds limit) {
 
 bool MonitoredBarrier::take_verdict() {
   auto const passed = store_->get_to_str(key(kVerdict)) == kPassed;
-  // The last to read tidies up.
+  // The last rank that reads the verdict deletes the keys.
   if (passed && store_->add(key("readers"), 1) == size_ - 1) {
     for (int r = 1; r < size_; ++r) store_->deleteKey(key(r));
     store_->deleteKey(key(kVerdict));

@@ -9,15 +9,16 @@
 
 namespace weft::torch_backend {
 
-/// torch's barrier that says who did not come. Goes through the store, so that a rank that is missing breaks nothing
-/// else. Rank 0 decides each barrier, and a rank that waited in vain for its word is not there when rank 0 comes later:
-/// after a failure the ranks agree again on which barrier is the next.
+/// torch's barrier that names the ranks that did not come. It goes through the store, so that a missing rank breaks
+/// nothing else. Rank 0 decides each barrier; for a rank that gave up waiting for the decision, the barrier has failed
+/// even if rank 0 comes later. After a failure the ranks agree again on which barrier is the next.
 class MonitoredBarrier {
  public:
   MonitoredBarrier(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
       : store_(std::move(store)), rank_(rank), size_(size) {}
 
-  /// Rank 0's error names the first rank that did not come, or all with `wait_all_ranks`. One thread after the other.
+  /// Rank 0's error names the first rank that did not come, or, with `wait_all_ranks`, all of them. One thread at a
+  /// time.
   void enter(std::chrono::milliseconds limit, bool wait_all_ranks);
 
  private:
@@ -28,15 +29,15 @@ class MonitoredBarrier {
   [[nodiscard]] bool comes(std::string const& key, Clock::time_point deadline);
   void await_everybody(std::chrono::milliseconds limit, bool wait_all_ranks);
   void await_verdict(std::chrono::milliseconds limit);
-  /// Whether rank 0 found all there; goes on to the next barrier.
+  /// Returns whether rank 0 found all ranks present, and goes on to the next barrier.
   bool take_verdict();
 
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;
   int size_;
   std::mutex mutex_;
-  std::uint64_t round_ = 0;  // barriers that rank 0 has decided, as far as this rank has heard
-  bool gave_up_ = false;     // this rank has failed in the current one
+  std::uint64_t round_ = 0;  // how many barriers rank 0 has decided, as far as this rank knows
+  bool gave_up_ = false;     // this rank has given up the current barrier
 };
 
 }  // namespace weft::torch_backend

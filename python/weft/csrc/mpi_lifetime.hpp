@@ -10,16 +10,16 @@
 
 namespace weft::torch_backend {
 
-/// Keeps MPI running, once a group has needed it, until the process ends: groups come and go, but MPI starts only once.
-/// Any thread.
+/// Once a group has needed MPI, keeps it running until the process ends: groups come and go, but MPI can start only
+/// once. Any thread.
 class MpiLifetime {
  public:
-  /// A group goes through MPI, whose processes are `members`.
+  /// Tells that a group uses MPI, whose processes are `members`.
   void keep(std::shared_ptr<MpiMembers const> members);
-  /// A group that is to be shut down before MPI ends.
+  /// Adds a group that must be shut down before MPI ends.
   void add(c10::intrusive_ptr<c10d::Backend> const& group);
-  /// Shuts down what groups are left and finalises MPI, for which every process of the job must come. Nothing where no
-  /// group has needed MPI.
+  /// Shuts down the remaining groups and finalises MPI, in which every process of the job must take part. Does nothing
+  /// if no group has needed MPI.
   void finish();
 
  private:
@@ -28,7 +28,7 @@ class MpiLifetime {
   std::vector<c10::weak_intrusive_ptr<c10d::Backend>> groups_;
 };
 
-/// This process's; it outlives everything else, so that a process that fails leaves MPI as it is.
+/// This process's instance; it is never destroyed, so that a process that fails leaves MPI as it is.
 [[nodiscard]] MpiLifetime& mpi_lifetime();
 
 }  // namespace weft::torch_backend

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// Of another thread, which may have ended: then its clock stands still.
+/// A sample of another thread. If that thread has ended, its clock stands still.
 ThreadSample sample(clockid_t clock) {
   timespec cpu{};
   ::clock_gettime(clock, &cpu);
@@ -26,12 +26,14 @@ ThreadSample sample_here() {
 
 std::size_t bytes_of(at::TensorList tensors) {
   std::size_t bytes = 0;
-  for (auto const& tensor : tensors) bytes += tensor.nbytes();
+  for (auto const& tensor : tensors) {
+    bytes += tensor.is_sparse() ? tensor._indices().nbytes() + tensor._values().nbytes() : tensor.nbytes();
+  }
   return bytes;
 }
 
-/// When the calling threads computed. Between two samples a thread is taken to compute first and to wait then: a
-/// collective's whole time lies between samples, so that this moves nothing into it or out of it.
+/// When the calling threads computed. Between two samples, a thread is assumed to compute first and wait afterwards.
+/// Because a collective begins and ends at samples, this moves no time into it or out of it.
 std::vector<Interval> compute_intervals(std::vector<RecordedCall> const& calls, std::vector<RecordedWait> const& waits,
                                         ThreadSample const& begin, ThreadSample const& end) {
   std::map<clockid_t, std::vector<ThreadSample>> threads;
@@ -81,7 +83,7 @@ StepReport report_step(std::vector<RecordedCall> const& calls, std::vector<Recor
   return step;
 }
 
-/// Watches of this thread.
+/// Number of Watches that live on this thread.
 thread_local int watches = 0;
 
 }  // namespace
@@ -96,7 +98,7 @@ class OverlapRecorder::Observed final : public CallObserver::Call {
   }
   void started() noexcept override {
     call_.started = sample(call_.ready.clock);
-    call_.on_caller = ::pthread_equal(caller_, ::pthread_self()) != 0;  // who waits may do it
+    call_.on_caller = ::pthread_equal(caller_, ::pthread_self()) != 0;  // a waiting thread may run the call
   }
   void finished() noexcept override {
     call_.finished = sample(call_.ready.clock);
@@ -159,7 +161,7 @@ void OverlapRecorder::Watch::issued() {
 
 void OverlapRecorder::Watch::issued(Messenger::Request const& request) {
   if (!call_) return;
-  call_->on_caller = request.test();  // a short one has left already
+  call_->on_caller = request.test();  // a short message has been sent already
   request.then([&recorder = recorder_, call = call_] {
     call->finished = sample(call->ready.clock);
     recorder.add(*call);

@@ -23,30 +23,30 @@
 
 namespace weft::torch_backend {
 
-/// How far a thread had come at some time. It computed for as long as its CPU clock went on.
+/// A thread's CPU clock at some time. Between two samples the thread computed as long as its CPU clock advanced.
 struct ThreadSample {
   TimePoint at{};
   clockid_t clock{};
   std::chrono::nanoseconds cpu{};
 };
 
-/// One collective, or message, as it went.
+/// One recorded collective or message.
 struct RecordedCall {
   char const* name = "";  ///< "all_reduce"
   std::size_t bytes = 0;
-  bool on_caller = false;  ///< the calling thread did it, and nothing else meanwhile
+  bool on_caller = false;  ///< the calling thread ran it, and did nothing else meanwhile
   ThreadSample ready;      ///< the call was made
   ThreadSample started;
   ThreadSample finished;
 };
 
-/// While a thread waited for messages; what its CPU clock says meanwhile is polling.
+/// A time in which a thread waited for messages; CPU time used meanwhile is polling.
 struct RecordedWait {
   ThreadSample from;
   ThreadSample to;
 };
 
-/// One training step: what lies between two steps of the optimizer.
+/// One training step: the time between two steps of the optimizer.
 struct StepReport {
   std::vector<std::string> names;  ///< of the report's buckets: each collective is one
   OverlapReport report;
@@ -55,31 +55,31 @@ struct StepReport {
   std::vector<BucketTiming> calls;
 };
 
-/// Remembers a process's collectives and messages while it is on: a process group's by Watch, those of Weft's own
-/// wrappers as CallObserver. A call's time is exposed where the thread that made the call did not run: it waited for
-/// the result, or had lost its core to the communication. Any thread.
+/// Records a process's collectives and messages while it is on: those of process groups by a Watch, those of Weft's own
+/// wrappers as their CallObserver. A call's time is exposed while the thread that made the call did not run, because it
+/// waited for the result or had lost its core to the communication. Any thread.
 class OverlapRecorder final : public CallObserver {
  public:
-  static constexpr std::size_t kMostCalls = 200'000;  ///< the last ones count
+  static constexpr std::size_t kMostCalls = 200'000;  ///< only the latest calls are kept
 
-  /// Records from now on, and forgets what was recorded; what is under way now is left out.
+  /// Forgets what was recorded, and records from now on; leaves out what is under way now.
   void start();
   [[nodiscard]] bool is_on() const noexcept { return on_.load(std::memory_order_relaxed); }
 
   /// The calling thread has ended a training step.
   void end_step();
-  /// What has been recorded so far. What follows the last end_step() is a step too, if anything was communicated.
+  /// The steps recorded so far. What follows the last end_step() counts as a step if anything was communicated.
   [[nodiscard]] std::vector<StepReport> steps() const;
   /// The same as intervals named "step N: …".
   [[nodiscard]] Trace trace() const;
 
   [[nodiscard]] std::shared_ptr<CallObserver::Call> enqueued(std::string_view operation, std::size_t bytes) override;
 
-  /// Records one call from its construction on, if the recorder is on. While it lives, what its thread enqueues is part
-  /// of that call.
+  /// Records one call from its construction on, if the recorder is on. While it lives, everything that its thread
+  /// enqueues is part of this call.
   class Watch {
    public:
-    /// `stream`: where the call is about to be enqueued; none: it runs here.
+    /// `stream`: where the call is about to be enqueued; none: it runs on this thread.
     Watch(OverlapRecorder& recorder, char const* name, at::TensorList inputs, at::TensorList results,
           std::optional<Stream> const& stream);
     ~Watch();
@@ -87,7 +87,7 @@ class OverlapRecorder final : public CallObserver {
     Watch& operator=(Watch const&) = delete;
     /// The call has been enqueued, or is done.
     void issued();
-    /// It is a message, which has begun.
+    /// The call is a message, which has been started.
     void issued(Messenger::Request const& request);
 
    private:
@@ -96,7 +96,7 @@ class OverlapRecorder final : public CallObserver {
     std::shared_ptr<RecordedCall> call_;
   };
 
-  /// Its life is what the calling thread waits for messages.
+  /// While it lives, the calling thread waits for messages.
   class Wait {
    public:
     explicit Wait(OverlapRecorder& recorder);
@@ -129,7 +129,7 @@ class OverlapRecorder final : public CallObserver {
   std::deque<ThreadSample> ends_;  // of steps
 };
 
-/// This process's.
+/// This process's recorder.
 [[nodiscard]] OverlapRecorder& overlap_recorder();
 
 }  // namespace weft::torch_backend

@@ -4,7 +4,7 @@
 
 namespace weft::torch_backend {
 
-/// Adds what weft.graph and weft.checkpointing call to the extension: the planners, on graphs in the JSON form of
+/// Adds to the extension what weft.graph and weft.checkpointing call: the planners, on graphs in the JSON form of
 /// docs/op-graph.md.
 void bind_planning(pybind11::module_& module);
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include <ATen/Functions.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include "aftermath.hpp"
@@ -144,6 +143,7 @@ void ProcessGroupWeft::shutdown() {
   {
     std::lock_guard const calls(calls_mutex_);
     std::lock_guard const state(state_mutex_);
+    coalescing_ = std::thread::id();
     coalesced_.reset();
     communicator = std::move(communicator_);
     messenger = std::move(messenger_);
@@ -214,11 +214,7 @@ at::Tensor ProcessGroupWeft::allocateTensor(long size, at::TensorOptions options
   try {
     auto memory = pool_->take(communicator_, bytes, home);
     if (!memory) return at::empty({size}, options);
-    return at::for_blob(memory->data(), {size})
-        .deleter([memory](void*) {})
-        .options(options.device(device))
-        .target_device(device)
-        .make_tensor();
+    return TensorPool::tensor_over(std::move(memory), size, device, options);
   } catch (Error const& error) {
     aftermath_->rethrow(error);
   }
@@ -284,7 +280,7 @@ void ProcessGroupWeft::complete_later(c10::intrusive_ptr<ProcessGroupWork> work,
         try {
           if (!error && land) land();
         } catch (...) {
-          error = std::current_exception();
+          error = aftermath->translated(std::current_exception());
         }
         if (!visit) {
           work->finish_at_exit(error);
@@ -302,12 +298,14 @@ void ProcessGroupWeft::startCoalescing() {
   TORCH_CHECK(!coalesced_, place(kWhat), ": the group is coalescing already; call endCoalescing first");
   static_cast<void>(communicator(kWhat));
   coalesced_ = std::make_unique<Coalesced>();
+  coalescing_ = std::this_thread::get_id();
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   std::lock_guard const lock(calls_mutex_);
   constexpr Operation kWhat{c10d::OpType::COALESCED, "endCoalescing", "weft:coalesced"};
   TORCH_CHECK(coalesced_, place(kWhat), ": the group is not coalescing; call startCoalescing first");
+  coalescing_ = std::thread::id();
   auto const coalesced = std::move(coalesced_);
   if (coalesced->gpu) return end_coalescing_on_gpu(kWhat, *coalesced);
   if (!coalesced->group) {
@@ -317,6 +315,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
   auto work = make_work(kWhat, coalesced->tensors, coalesced->results);
   try {
     auto& on = stream();
+    work->keep(coalesced->tensors);
     OverlapRecorder::Watch watch(overlap_recorder(), kWhat.name, coalesced->tensors, coalesced->results, on);
     auto core = coalesced->group->end();
     watch.issued();
@@ -329,6 +328,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupWeft::endCoalescing() {
     aftermath_->rethrow(error);
   }
   return work;
+}
+
+void ProcessGroupWeft::drop_coalesced() {
+  std::lock_guard const lock(calls_mutex_);
+  coalescing_ = std::thread::id();
+  coalesced_.reset();
 }
 
 c10::intrusive_ptr<ProcessGroupWork> ProcessGroupWeft::make_work(Operation const& what, at::TensorList inputs,

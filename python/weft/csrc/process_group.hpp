@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -30,12 +31,13 @@ namespace weft::torch_backend {
 
 /// torch.distributed's back end "weft": one Communicator for one process group.
 ///
-/// Calls that torch waits for at once (asyncOp false) run on the calling thread; the others on one stream of the
-/// group's, started by the first of them. Any thread may call; calls of one group run one at a time, in the order they
-/// were made. Functions and their arguments are c10d::Backend's.
+/// Calls that torch waits for at once (asyncOp false) run on the calling thread. The others run on the group's stream,
+/// which the first of them starts. Any thread may call; calls of one group run one at a time, in the order in which
+/// they were made. Functions and their arguments are those of c10d::Backend.
 ///
-/// Calls of tensors on a GPU are enqueued, and no function waits for the GPU but barrier(): on torch's current stream
-/// where torch waits at once, else on one of the group's own that waits for it. One GPU for each rank.
+/// Calls with tensors on a GPU are only enqueued; no function except barrier() waits for the GPU. If torch waits at
+/// once, they go on torch's current stream, otherwise on a stream of the group's that waits for it. Each rank has one
+/// GPU.
 class ProcessGroupWeft final : public c10d::Backend {
  public:
   struct Options final : c10d::Backend::Options {
@@ -58,31 +60,36 @@ class ProcessGroupWeft final : public c10d::Backend {
   void shutdown() override;
 
   bool supportsSplitting() const override { return true; }
-  /// Collective over this group's `ranks`, which become the new group, in that order; null on the others.
+  /// Collective over this group's `ranks`, which become the new group, in that order; null on the other ranks.
   c10::intrusive_ptr<c10d::Backend> split(c10::intrusive_ptr<c10d::Store> const& store, std::vector<int> const& ranks,
                                           c10::intrusive_ptr<c10d::Backend::Options> const& opts) override;
 
-  /// Collective: makes the group ready for tensors on `device`; the first collective with some does it otherwise.
+  /// Collective: prepares the group for tensors on `device`; otherwise the first collective with such tensors does it.
   void eagerConnectSingleDevice(at::Device device) override;
 
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
-  /// Collective: a flat tensor of `size` elements in memory that all ranks see; on a GPU in what NCCL gives out for its
-  /// fastest algorithms. Its memory is used again once it is freed; a rank that holds more tensors of a size than all
-  /// have allocated together gets ordinary memory, as does what is recorded as a CUDA graph.
+  /// Collective: a flat tensor of `size` elements in memory that all ranks share; on a GPU, in memory that NCCL
+  /// allocates for its fastest algorithms. The memory is reused once it is freed. A rank that holds more tensors of a
+  /// size than all ranks have allocated together gets ordinary memory, and so do calls recorded in a CUDA graph.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
-  /// Collective: a communicator of the same ranks, for calls that must not meet this group's.
+  /// Collective: a communicator of the same ranks, for calls that must not mix with this group's.
   [[nodiscard]] Communicator duplicate();
 
-  /// Collective: all ranks' recorded calls, and when they computed, as one Perfetto file, which rank 0 writes.
+  /// Collective: rank 0 writes a Perfetto file with all ranks' recorded calls and the times when they computed.
   void write_trace(std::string const& path);
 
-  /// Every rank counts its own calls from 0: there is nothing to agree on.
+  /// Does nothing: every rank counts its own calls from 0, so there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
 
+  /// Until endCoalescing(), collects the collectives of every thread, but messages of CPU tensors only of the calling
+  /// thread.
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+  /// Instead of endCoalescing(), after an exception: makes none of the collected collectives; messages go on by
+  /// themselves.
+  void drop_coalesced();
 
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
@@ -108,10 +115,10 @@ class ProcessGroupWeft final : public c10d::Backend {
   WorkHandle alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                            std::vector<int64_t>& input_splits, c10d::AllToAllOptions const& opts) override;
   WorkHandle alltoall(Tensors& outputs, Tensors& inputs, c10d::AllToAllOptions const& opts) override;
-  /// On a GPU where opts names one, or torch has bound the group to one, or the group has used one: then what was
-  /// enqueued there before has run too.
+  /// On a GPU if opts names one, or torch has bound the group to one, or the group has used one: then everything
+  /// enqueued there before has also run.
   WorkHandle barrier(c10d::BarrierOptions const& opts) override;
-  /// Errors of a rank that did not come name it, and leave the group as it was.
+  /// An error names the ranks that did not come, and leaves the group usable.
   void monitoredBarrier(c10d::BarrierOptions const& opts, bool wait_all_ranks) override;
   WorkHandle send(Tensors& tensors, int to, int tag) override;
   WorkHandle recv(Tensors& tensors, int from, int tag) override;
@@ -120,26 +127,26 @@ class ProcessGroupWeft final : public c10d::Backend {
  private:
   struct How {
     bool async;
-    std::chrono::milliseconds timeout;  ///< not above 0: the group's
+    std::chrono::milliseconds timeout;  ///< 0 or less: the group's time limit
   };
   [[nodiscard]] Place place(Operation const& what) const noexcept { return {getRank(), what.name}; }
   [[nodiscard]] bool is_parents() const;
   void leave_to_parent() noexcept;
-  /// Tells errors what the program calls this group, which torch sets after making it, by a function it does not let
-  /// one override. What runs calls comes by here first.
+  /// Passes the program's name for this group on to errors. torch sets that name after making the group, by a function
+  /// that cannot be overridden, so everything that runs calls calls this first.
   void describe();
   [[nodiscard]] Communicator& communicator(Operation const& what);
   [[nodiscard]] Stream& stream();
   [[nodiscard]] CollectiveOptions collective_options(How const& how);
 
   /// Runs `issue(communicator, options)`, which makes the call and returns its weft::Work, then `land()`, which puts
-  /// its results in place. `inputs` and `results` are kept alive meanwhile.
+  /// the results in place. Keeps `inputs` and `results` alive meanwhile.
   template <typename Issue, typename Land>
   WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue,
                  Land&& land);
   template <typename Issue>
   WorkHandle run(Operation const& what, How const& how, at::TensorList inputs, at::TensorList results, Issue&& issue);
-  /// run() of `issue(communicator, buffers, options)` on `tensors` where they are, or on copies in row-major order.
+  /// As run(), with `issue(communicator, buffers, options)` on `tensors` in place, or on copies in row-major order.
   template <typename Issue>
   WorkHandle run_on_wholes(Operation const& what, How const& how, std::vector<at::Tensor> const& tensors,
                            Issue&& issue);
@@ -157,13 +164,13 @@ class ProcessGroupWeft final : public c10d::Backend {
   [[nodiscard]] CollectiveOptions options_on_gpu(GpuWork::Call const& call, How const& how);
   [[nodiscard]] WorkHandle end_on_gpu(Operation const& what, How const& how, GpuWork::Call call, at::TensorList inputs,
                                       at::TensorList results);
-  /// Collective, unless it has been.
+  /// Collective: connects the communicator with the GPU; does nothing if it is connected already.
   void connect(Operation const& what, c10::Device device);
-  /// What carries messages to and from another rank: the group's communicator, or before that is connected one of the
-  /// two, which meet for it. Once chosen it stays.
+  /// The communicator that carries messages to and from another rank: the group's, or, as long as that is not
+  /// connected, a communicator of the two ranks alone. Once chosen, it stays.
   struct Line {
     Communicator& communicator;
-    int peer;  ///< in it
+    int peer;  ///< the other rank's number in it
   };
   [[nodiscard]] Line line_to(int peer, Operation const& what);
   [[nodiscard]] WorkHandle end_coalescing_on_gpu(Operation const& what, Coalesced& coalesced);
@@ -187,14 +194,15 @@ class ProcessGroupWeft final : public c10d::Backend {
   c10::intrusive_ptr<Options> const options_;
   c10::intrusive_ptr<c10d::Store> const store_;
   MonitoredBarrier monitored_barrier_;
-  int const process_;  ///< that made the group: in a forked child nothing of it is touched
+  int const process_;  ///< the process that made the group; a forked child does not touch the group
   std::shared_ptr<Aftermath> const aftermath_ = std::make_shared<Aftermath>();
 
-  std::mutex calls_mutex_;           ///< held while a call is made, and throughout one that runs here
+  std::mutex calls_mutex_;           ///< held while a call is made; for a call on the calling thread, until it ends
   std::shared_ptr<Stream> stream_;   ///< started by the first call that needs it; only this keeps it
   std::shared_ptr<GpuStreams> gpu_;  ///< made by the first call on a GPU
-  bool connected_ = false;           ///< the communicator, with the GPU
+  bool connected_ = false;           ///< whether the communicator is connected with the GPU
   std::unique_ptr<Coalesced> coalesced_;
+  std::atomic<std::thread::id> coalescing_{};  ///< from startCoalescing() to endCoalescing(): the thread that called it
   std::shared_ptr<TensorPool> const pool_ = std::make_shared<TensorPool>();
   std::uint64_t sequence_ = 0;
   std::atomic<bool> described_{false};
@@ -205,7 +213,8 @@ class ProcessGroupWeft final : public c10d::Backend {
   std::map<int, std::shared_ptr<Communicator>> pairs_;  ///< for messages, by the other rank; likewise
 };
 
-/// Groups made from now on take as long as a link described by EmulatedLink::parse() would; none: as long as they do.
+/// Groups made from now on are as slow as the link that `text` describes (see EmulatedLink::parse()); none: no
+/// emulation.
 void emulate_link(std::optional<std::string> const& text);
 
 }  // namespace weft::torch_backend

@@ -6,7 +6,7 @@
 namespace weft::torch_backend {
 namespace {
 
-/// Buckets that move where `rebuild` says so, or settings are tried: then torch's tensors over them follow().
+/// Options of buckets that move if `rebuild` is set, or if settings are tried; torch's tensors over them then follow().
 BucketerOptions bucket_options(std::size_t first_bytes, std::size_t bytes, bool find_unused, bool rebuild,
                                std::optional<Stream> const& compute) {
   BucketerOptions options;

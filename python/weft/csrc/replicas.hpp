@@ -18,20 +18,20 @@
 
 namespace weft::torch_backend {
 
-/// A model's replicas, whose gradients lie in the library's buckets: weft::DataParallel on a communicator of its own.
-/// Memory under views lives as long as one of them, unless buckets move: where generation() has grown, follow() must be
-/// called before a view is touched. Not thread-safe; the interpreter's lock is not needed.
+/// The replicas of a model, whose gradients lie in the library's buckets: weft::DataParallel with its own communicator.
+/// The memory under views lives as long as one of them, unless buckets move: once generation() has grown, call follow()
+/// before touching a view. Not thread-safe; Python's lock is not needed.
 ///
-/// On a GPU all parameters are on one, and calls that say so are in order with the calling thread's current stream: a
-/// gradient leaves after what that was given before mark_ready(), and what it is given after finish() comes after the
-/// averages. Nobody waits for the GPU.
+/// On a GPU all parameters are on the same one, and calls are in order with the calling thread's current stream: a
+/// gradient is sent after what was enqueued there before mark_ready(), and what is enqueued there after finish() runs
+/// after the averages are done. The host never waits for the GPU.
 class Replicas : public std::enable_shared_from_this<Replicas> {
  public:
   struct Settings {
     std::size_t first_bytes;
     std::size_t bytes;
     bool find_unused;
-    bool rebuild;  ///< buckets in the order that the first step's gradients came in: they move
+    bool rebuild;  ///< order buckets by when the first step's gradients came; then they move
   };
   /// Collective over the group: broadcasts rank 0's parameters, dense tensors, in the order in which backward is
   /// expected to finish them, last first. What it takes, and what the parameters lie in, is charged to the account.
@@ -40,15 +40,16 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
 
   [[nodiscard]] at::Tensor gradient(std::size_t index);
   [[nodiscard]] std::size_t generation() const { return model_->generation(); }
-  /// What gradient() has returned, in order, lies where gradients are now; so does what shares memory with it.
+  /// Moves the tensors that gradient() has returned, in order, to where gradients are now, along with all tensors that
+  /// share their memory.
   void follow(std::vector<at::Tensor> const& gradients);
   [[nodiscard]] bool has_gradient(std::size_t index) const { return model_->has_gradient(index); }
   void mark_ready(std::size_t index);
   void finish();
-  /// Instead, on the CPU: finish_launching(), wait() for some, finish().
+  /// On the CPU, instead of finish() alone: finish_launching(), then wait() for some gradients, then finish().
   void finish_launching();
   void wait(std::size_t index);
-  /// Tensors of each bucket, in the order in which they are sent.
+  /// The tensors of each bucket; buckets are in the order in which they are sent.
   [[nodiscard]] std::vector<std::vector<std::size_t>> plan() const;
   void set_sync(bool sync);
   /// Bytes of all buckets.
@@ -64,8 +65,8 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   std::optional<DataParallel> model_;
 };
 
-/// A model whose optimizer is sharded: weft::ZeroOptimizer on a communicator of its own, with buckets that hold the
-/// parameters too. As Replicas otherwise.
+/// A model whose optimizer is sharded: weft::ZeroOptimizer with its own communicator, and with buckets that also hold
+/// the parameters. Otherwise as Replicas.
 class ShardedReplicas : public ShardedModel {
  public:
   struct Settings {
@@ -74,23 +75,23 @@ class ShardedReplicas : public ShardedModel {
     std::size_t bytes;
     bool find_unused;
     bool master_weights;
-    double max_norm;     ///< 0: none
+    double max_norm;     ///< 0: no clipping
     GradScaler* scaler;  ///< may be null
   };
   ShardedReplicas(ProcessGroupWeft& group, std::vector<TensorGroup> const& groups, Settings const& settings,
                   MemoryAccount const& account);
 
   [[nodiscard]] at::Tensor parameter(std::size_t index);
-  /// Not of stage 2, see take_gradient().
+  /// Not for stage 2, see take_gradient().
   [[nodiscard]] at::Tensor gradient(std::size_t index);
-  /// For stage 2, where a bucket has memory from its first gradient on until it is reduced: copies what backward has
-  /// made of parameter `index` to there, or adds it to what unsent passes have left.
+  /// For stage 2, where a bucket has memory only from its first gradient until it is reduced: copies the gradient of
+  /// parameter `index` there, or adds it to what earlier, unsent passes have left.
   void take_gradient(std::size_t index, at::Tensor const& gradient, bool add);
   [[nodiscard]] std::size_t generation() const { return zero_.generation(); }
-  /// As Replicas::follow(), for what parameter() and, if there are any, gradient() have returned.
+  /// As Replicas::follow(), for the tensors that parameter() and, if there are gradients, gradient() have returned.
   void follow(std::vector<at::Tensor> const& parameters, std::vector<at::Tensor> const& gradients);
   void mark_ready(std::size_t index);
-  /// Ends a pass that gradients are only added up in, of those parameters that `ready` names.
+  /// Ends a pass that only accumulates the gradients of the parameters in `ready`.
   void accumulate(std::vector<std::size_t> const& ready);
   void step() override;
   void wait_parameter(std::size_t index);

@@ -12,7 +12,7 @@
 
 namespace weft::torch_backend {
 
-/// What there is to do where results are in place already.
+/// The `land` of calls whose results are in place already.
 struct Nothing {
   void operator()() const noexcept {}
 };
@@ -36,7 +36,7 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::run(Operation const& what, How co
   auto options = collective_options(coalesced_ ? How{false, how.timeout} : how);
   if (coalesced_) coalesced_->open(communicator, collective_options({true, options_->timeout}), nullptr);
   ++sequence_;
-  // What torch waits for at once it wants no Work of, unless the profiler is to see one.
+  // If torch waits at once, it needs no Work, unless the profiler is to see one.
   auto work = how.async || at::hasCallbacks() ? make_work(what, inputs, results) : nullptr;
   try {
     OverlapRecorder::Watch watch(overlap_recorder(), what.name, inputs, results, options.stream);

@@ -20,13 +20,13 @@
 
 namespace weft::torch_backend {
 
-/// Elements of a buffer as a tensor laid out as `like`, of the buffer's type. It keeps `owner`.
+/// A tensor over a buffer, with the layout of `like` and the buffer's type. It keeps `owner` alive.
 [[nodiscard]] at::Tensor tensor_over(BufferView const& memory, at::Tensor const& like, std::shared_ptr<void> owner);
 
-/// The same of a tensor that tensor_over() has made: from now on it, and all that share its storage, have this memory.
+/// Moves a tensor that tensor_over() has made: from now on it, and all tensors that share its storage, use this memory.
 void move_tensor(at::Tensor const& tensor, BufferView const& memory, std::shared_ptr<void> owner);
 
-/// Memory of dense tensors. @throws as dense_view().
+/// The memory of dense tensors. @throws as dense_view().
 [[nodiscard]] std::vector<BufferView> views_of(std::vector<at::Tensor> const& tensors);
 
 /// Calls `body`, and throws a weft::Error as torch's equivalent.
@@ -39,7 +39,7 @@ auto as_torch(Body&& body) {
   }
 }
 
-/// Parameters that are optimized alike.
+/// Parameters with the same optimizer options.
 struct TensorGroup {
   OptimizerOptions options;
   std::vector<at::Tensor> parameters;
@@ -47,13 +47,14 @@ struct TensorGroup {
 
 [[nodiscard]] std::vector<at::Tensor> tensors_of(std::vector<TensorGroup> const& groups);
 
-/// Memory of parameters on a GPU is kept until what the calling thread's current stream was given so far has run.
+/// Keeps the memory of parameters on a GPU until everything enqueued so far on the calling thread's current stream has
+/// run.
 void record_uses(std::vector<TensorGroup> const& groups);
 
-/// What the models whose optimizer is sharded have in common: a communicator of their own, an account that all they
-/// allocate is charged to, optimizer states by their names. Not thread-safe; the interpreter's lock is not needed. On a
-/// GPU calls are in order with the calling thread's current stream; only what returns numbers or states, or sets them,
-/// waits for the GPU. States and what they are set to may be on either; those returned are on the CPU.
+/// The base of models with a sharded optimizer: their own communicator, the account to which all their allocations are
+/// charged, and access to optimizer states by name. Not thread-safe; Python's lock is not needed. On a GPU, calls are
+/// in order with the calling thread's current stream, and only functions that return or set numbers or states wait for
+/// the GPU. Values to set states to may be on the CPU or the GPU; returned states are on the CPU.
 class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
  public:
   ShardedModel(ShardedModel const&) = delete;
@@ -62,27 +63,27 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
 
   virtual void step() = 0;
   void set_options(std::size_t group, OptimizerOptions const& options);
-  /// Of the last step's gradients; infinity where they were not finite.
+  /// The norm of the last step's gradients; infinity if they were not finite.
   [[nodiscard]] double norm();
   [[nodiscard]] std::int64_t step_count() { return sharded().step_count(); }
   void set_step_count(std::int64_t steps) { sharded().set_step_count(steps); }
-  /// Collective: whole states, f32, on every rank; "master" is the f32 original.
+  /// Collective: a parameter's whole state, f32, on every rank; "master" is the parameter's f32 original.
   [[nodiscard]] at::Tensor state(std::size_t index, std::string const& name);
-  /// Collective for "master", which sets the parameter too.
+  /// Collective for "master", which also sets the parameter.
   void set_state(std::size_t index, std::string const& name, at::Tensor const& values);
-  /// Of this rank's part, sharded().shard(index), in the order of memory; "master" is the f32 original, after which
-  /// share() must follow.
+  /// The state of this rank's part, sharded().shard(index), in the order of memory. After setting "master", the f32
+  /// original, call share().
   [[nodiscard]] at::Tensor state_shard(std::size_t index, std::string const& name);
   void set_state_shard(std::size_t index, std::string const& name, at::Tensor const& values);
-  /// Collective: parameters have the values of their originals.
+  /// Collective: sets parameters to the values of their f32 originals.
   void share();
   [[nodiscard]] std::size_t state_bytes() { return sharded().state_bytes(); }
 
   [[nodiscard]] virtual ShardedOptimizer& sharded() = 0;
-  /// What may be tried in training.
+  /// The settings that tuning may try during training.
   [[nodiscard]] virtual TuningSpace tuning_space() = 0;
   [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
-  /// Laid out as the parameters, without memory.
+  /// Tensors with the parameters' layouts, without memory.
   [[nodiscard]] std::vector<at::Tensor> const& layouts() const noexcept { return layouts_; }
 
  protected:

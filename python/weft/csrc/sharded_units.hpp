@@ -13,22 +13,21 @@
 
 namespace weft::torch_backend {
 
-/// A model whose parameters are sharded too: weft::FullySharded on a communicator of its own. As ShardedModel
-/// otherwise.
+/// A model whose parameters are also sharded: weft::FullySharded with its own communicator. Otherwise as ShardedModel.
 ///
-/// A parameter is one tensor for good, with a storage of its own: while its unit is in use the storage has the gathered
-/// elements, wherever they lie this time, else no memory. So what autograd saved of a parameter in forward, views too,
-/// is there again in backward.
+/// A parameter is always the same tensor, with its own storage. While its unit is in use, the storage has the gathered
+/// elements, wherever they are this time; otherwise it has no memory. So what autograd saved of a parameter in forward,
+/// including views, is valid again in backward.
 ///
-/// On a GPU what the calling thread's current stream is given after before_…() comes after the unit has arrived, and a
-/// unit that is given up, or a gradient that is taken, follows what it was given so far.
+/// On a GPU, what is enqueued on the calling thread's current stream after before_…() runs after the unit has arrived.
+/// A unit is given up, and a gradient taken, after what has been enqueued on that stream so far.
 class ShardedUnits : public ShardedModel {
  public:
   struct Unit {
     std::string name;
     std::vector<TensorGroup> groups;
   };
-  /// Collective: rank 0's values. Memory of the tensors is not needed any more.
+  /// Collective: all ranks get rank 0's values. The tensors' memory is not needed afterwards.
   ShardedUnits(ProcessGroupWeft& group, std::vector<Unit> const& units, FullyShardedOptions const& options,
                MemoryAccount const& account);
 
@@ -36,12 +35,12 @@ class ShardedUnits : public ShardedModel {
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
   void before_backward(std::size_t unit);
-  /// `unused`: parameters without gradient in this pass.
+  /// `unused`: parameters without a gradient in this pass.
   void after_backward(std::size_t unit, std::vector<std::size_t> const& unused);
-  /// Copies what backward has made of parameter `index` to where it is reduced, or adds it to earlier passes'.
+  /// Copies the gradient of parameter `index` to where it is reduced, or adds it to those of earlier passes.
   void take_gradient(std::size_t index, at::Tensor const& gradient);
 
-  /// Outside of turns: the parameter's tensor has this memory from now on, or, without any, none again.
+  /// While the unit is not in use: lend() gives the parameter's tensor this memory, take_back() takes it away again.
   void lend(std::size_t index, at::Tensor const& whole);
   void take_back(std::size_t index);
 
@@ -60,10 +59,10 @@ class ShardedUnits : public ShardedModel {
   FullySharded model_;
   std::vector<at::Tensor> tensors_;
   std::vector<c10::Storage> storages_;
-  std::vector<std::size_t> first_;  ///< parameter of each unit, and one past the last
+  std::vector<std::size_t> first_;  ///< the first parameter of each unit, and one past the last parameter
 };
 
-/// A tensor laid out as `like` that has no memory: whoever reads or writes it gets `message` as torch's RuntimeError.
+/// A tensor with the layout of `like` and no memory: reading or writing it raises torch's RuntimeError with `message`.
 [[nodiscard]] at::Tensor absent_tensor(at::Tensor const& like, std::string const& message);
 
 }  // namespace weft::torch_backend

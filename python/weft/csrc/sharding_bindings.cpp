@@ -54,7 +54,7 @@ void bind_memory(py::module_& module) {
       .def("set", [](MemoryCharge& self, std::ptrdiff_t bytes) { as_torch([&] { self.set(bytes); }); });
 }
 
-/// What a communicator of the group's takes beside what it moves.
+/// The bytes that a communicator of the group takes besides the data it moves.
 std::size_t staging_bytes(ProcessGroupWeft& group) {
   MemoryAccount const account;
   MemoryAccount::Binding const bound(account);

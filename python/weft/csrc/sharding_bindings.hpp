@@ -11,7 +11,8 @@
 
 namespace weft::torch_backend {
 
-/// What Python holds: its end may wait for the GPU and for other ranks, while other threads have the interpreter.
+/// Makes an object for Python to hold. Its destruction may wait for the GPU and for other ranks, so it releases
+/// Python's lock for other threads meanwhile.
 template <typename Held, typename... Arguments>
 std::shared_ptr<Held> made(Arguments&&... arguments) {
   return {new Held(std::forward<Arguments>(arguments)...), [](Held* held) {
@@ -21,10 +22,10 @@ std::shared_ptr<Held> made(Arguments&&... arguments) {
           }};
 }
 
-/// A param group of torch's, by torch's names.
+/// The options in one of torch's param groups, by torch's names.
 [[nodiscard]] OptimizerOptions options_of(std::string const& kind, pybind11::dict const& from);
 
-/// Adds what weft's wrappers, memory reports and checkpoints call to the extension.
+/// Adds to the extension what weft's wrappers, memory reports and checkpoints call.
 void bind_sharding(pybind11::module_& module);
 
 }  // namespace weft::torch_backend

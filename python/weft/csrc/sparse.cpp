@@ -1,4 +1,5 @@
 // all_reduce of sparse COO tensors: every rank gathers all entries and adds those of equal indices.
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr Operation kSparseAllReduce{c10d::OpType::_ALLREDUCE_SPARSE, "sparse_all_reduce", "weft:sparse_all_reduce"};
 
-/// All ranks' rows, of which they have `rows[r]`.
+/// Gathers the rows of all ranks; rank r has `rows[r]` of them.
 at::Tensor gather_rows(Communicator& communicator, CollectiveOptions const& options, at::Tensor const& mine,
                        std::vector<std::size_t> const& rows, Place const& place) {
   auto sizes = mine.sizes().vec();
@@ -30,7 +31,7 @@ at::Tensor gather_rows(Communicator& communicator, CollectiveOptions const& opti
 
 }  // namespace
 
-/// Runs on the calling thread whether torch waits or not: what to gather is only known after a first exchange.
+/// Runs on the calling thread even if torch does not wait, because what to gather is only known after a first exchange.
 ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce_sparse(Tensors& tensors, c10d::AllreduceOptions const& opts) {
   auto const here = place(kSparseAllReduce);
   TORCH_CHECK_VALUE(tensors.size() == 1, here, ": expects one tensor, not ", tensors.size());
@@ -64,7 +65,10 @@ ProcessGroupWeft::WorkHandle ProcessGroupWeft::allreduce_sparse(Tensors& tensors
         sum = at::_sparse_coo_tensor_unsafe(indices, values, mine.sizes(), mine.options()).coalesce();
         return Work{};
       },
-      [&] { tensors[0].copy_(sum); });
+      [&] {
+        at::AutoDispatchBelowADInplaceOrView const below_autograd;  // as dense results are written
+        tensors[0].copy_(sum);
+      });
   if (work || !opts.asyncOp) return work;
   auto done = make_work(kSparseAllReduce, tensors, tensors);
   done->finish_inline();

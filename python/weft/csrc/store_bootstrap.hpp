@@ -14,11 +14,12 @@
 
 namespace weft::torch_backend {
 
-/// The ranks of a torch.distributed group, which find one another through its key-value store. Keys are numbered, and
-/// deleted by whoever reads them last: groups made one after the other on one store do not fill it.
+/// The bootstrap of a torch.distributed group, whose ranks find one another through its key-value store. Keys are
+/// numbered, and deleted by the rank that reads them last, so that groups made one after the other do not fill the
+/// store.
 class StoreBootstrap final : public Bootstrap {
  public:
-  /// `store`: one that no other group uses (torch hands each group a prefix of its own). `group`: what errors call it;
+  /// `store`: no other group may use it (torch gives each group its own prefix). `group`: the group's name in errors;
   /// may be empty.
   StoreBootstrap(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
                  std::string group);

@@ -50,8 +50,9 @@ at::Tensor in_order(at::Tensor const& gradient, at::Tensor const& parameter, std
                     gradient.layout(), "); make it with sparse=False, or take one of torch.optim's for its parameter");
   TORCH_CHECK_VALUE(gradient.sizes() == parameter.sizes(), "weft: step: gradient ", index, " has shape ",
                     gradient.sizes(), ", its parameter ", parameter.sizes());
-  if (gradient.strides() == parameter.strides()) return gradient;
-  if (gradient.is_contiguous() && parameter.is_contiguous()) return gradient;  // strides of dimensions of size 1
+  auto const alike = gradient.strides() == parameter.strides() ||
+                     (gradient.is_contiguous() && parameter.is_contiguous());  // strides of dimensions of size 1
+  if (alike && !gradient.is_neg()) return gradient;
   return at::empty_like(parameter, parameter.options().dtype(gradient.scalar_type())).copy_(gradient);
 }
 
@@ -94,7 +95,7 @@ void TensorOptimizer::run_with_norms(std::vector<Update> const& updates, std::si
   for_each_part(updates.size(), elements,
                 [&](std::size_t i) { parts[i] = optimizer_->update_moments(updates[i].part, updates[i].gradient); });
   std::vector<Optimizer::Norms> whole(tensors_.size());
-  for (std::size_t i = 0; i < updates.size(); ++i) {  // in this order, whoever measured them
+  for (std::size_t i = 0; i < updates.size(); ++i) {  // always in this order, whichever thread measured them
     whole[updates[i].tensor].parameter += parts[i].parameter;
     whole[updates[i].tensor].direction += parts[i].direction;
   }

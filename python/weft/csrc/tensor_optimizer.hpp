@@ -11,19 +11,20 @@
 
 namespace weft::torch_backend {
 
-/// One parameter and what is kept of it; all CPU tensors whose elements lie without gaps, and in the same order.
+/// One parameter and what is kept about it: tensors whose elements lie without gaps and in the same order.
 struct OptimizedTensor {
   at::Tensor parameter;              ///< f32, bf16 or f16
-  std::optional<at::Tensor> master;  ///< f32 original of a narrow one
+  std::optional<at::Tensor> master;  ///< the f32 original of a bf16 or f16 parameter
   std::vector<at::Tensor> states;    ///< f32, in the order of Optimizer::state_names()
 };
 
-/// `gradient` with its elements in its parameter's order: itself, or a copy. `index` says which in errors.
+/// `gradient` with its elements in the parameter's order: itself or a copy, for example if torch shows its values
+/// negated. `index` is for errors.
 /// @throws c10::ValueError for one that is not dense or of another shape.
 [[nodiscard]] at::Tensor in_order(at::Tensor const& gradient, at::Tensor const& parameter, std::size_t index);
 
-/// Updates torch's tensors by a weft::Optimizer, whose parameters are parts of them that torch's threads take in turn.
-/// Keeps the tensors it was given. Not thread-safe.
+/// Updates torch's tensors with a weft::Optimizer. The Optimizer's parameters are parts of the tensors, which torch's
+/// threads take in turn. Keeps the tensors alive. Not thread-safe.
 class TensorOptimizer {
  public:
   struct Group {
@@ -36,8 +37,8 @@ class TensorOptimizer {
 
   void set_options(std::size_t group, OptimizerOptions const& options) { optimizer_->set_options(group, options); }
 
-  /// Updates tensors `indices` (counted over all groups), each by step number 1 + steps[index], which then is the new
-  /// steps[index]. Gradients g are taken as g·inv_scale·clip; they keep their values, or become zero.
+  /// Updates the tensors `indices` (counted over all groups), each with step number 1 + steps[index], which becomes the
+  /// new steps[index]. Uses g·inv_scale·clip for a gradient g. Gradients keep their values, or become zero.
   /// @throws c10::ValueError or c10::TypeError, before anything is written, for a gradient that does not fit.
   void step(std::vector<std::size_t> const& indices, std::vector<at::Tensor> const& gradients, at::Tensor const& steps,
             float inv_scale, float clip);

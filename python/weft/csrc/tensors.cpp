@@ -34,7 +34,7 @@ std::optional<DataType> data_type_of_scalar(at::ScalarType type) noexcept {
   }
 }
 
-/// What moves elements of which Weft knows only how large they are.
+/// The type that moves elements of which Weft knows only the size.
 std::optional<DataType> data_type_of_size(std::size_t bytes) noexcept {
   switch (bytes) {
     case 1: return DataType::u8;

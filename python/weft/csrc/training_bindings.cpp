@@ -130,6 +130,9 @@ void bind_scaler(py::module_& module) {
              self.update(&stream);
            })
       .def(
+          "update_to", [](GradScaler& self, double scale) { as_torch([&] { self.update_to(scale); }); },
+          py::arg("scale"), py::call_guard<py::gil_scoped_release>())
+      .def(
           "state",
           [](GradScaler const& self) {
             auto const state = self.state();
@@ -216,7 +219,7 @@ void bind_training(py::module_& module) {
                              py::dict const& options) { self.set_options(group, options_of(kind, options)); })
       .def("step", &TensorOptimizer::step, release());
   module.def("threads_that_take_parts", &threads_that_take_parts, release());
-  module.def("is_dense", [](at::Tensor const& one) { return one.is_non_overlapping_and_dense(); });
+  module.def("is_dense", [](at::Tensor const& one) { return one.is_non_overlapping_and_dense() && !one.is_neg(); });
   module.def(
       "state_memory",
       [](std::vector<std::int64_t> const& sizes, MemoryAccount const& account) {

@@ -4,7 +4,7 @@
 
 namespace weft::torch_backend {
 
-/// Adds what weft.optim and weft.amp call to the extension.
+/// Adds to the extension what weft.optim and weft.amp call.
 void bind_training(pybind11::module_& module);
 
 }  // namespace weft::torch_backend

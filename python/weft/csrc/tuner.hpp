@@ -13,22 +13,23 @@
 
 namespace weft::torch_backend {
 
-/// weft::Autotuner of a wrapped model. Keeps the model. Not thread-safe; the interpreter's lock is not needed.
+/// The weft::Autotuner of a wrapped model, which it keeps alive. Not thread-safe; Python's lock is not needed.
 class Tuner {
  public:
   struct Settings {
-    std::size_t steps;     ///< in which it settles
-    std::string workload;  ///< what else decides how long a step takes
+    std::size_t steps;     ///< within how many steps it settles
+    std::string workload;  ///< describes what else decides how long a step takes
   };
-  /// Collective: applies what an earlier run found. What settings take is charged to the account.
+  /// Collective: applies what an earlier run found. Memory for settings is charged to the account.
   Tuner(std::shared_ptr<Replicas> model, MemoryAccount account, Settings const& settings);
   Tuner(std::shared_ptr<ShardedModel> model, MemoryAccount account, Settings const& settings);
 
-  /// After each step, on all ranks; see Autotuner. `seconds`: what it took instead of the time since the last call.
+  /// Call it after each step, on all ranks; see Autotuner. `seconds`: the step's time, instead of the time since the
+  /// last call.
   void end_step(bool counts, std::optional<double> seconds);
-  /// Of all settings that may be tried: the first is that of the beginning.
+  /// All settings that may be tried; the first one is the initial setting.
   [[nodiscard]] std::vector<std::string> const& candidates() const noexcept { return names_; }
-  /// What is set now.
+  /// The current setting.
   [[nodiscard]] std::string const& setting() const noexcept { return names_[*current_]; }
   [[nodiscard]] std::optional<TuningOutcome> const& outcome() const noexcept { return autotuner_->outcome(); }
 

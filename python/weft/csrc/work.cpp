@@ -11,7 +11,7 @@
 namespace weft::torch_backend {
 namespace {
 
-/// As torch's other back ends: the tensors of the call, whatever their number.
+/// As in torch's other back ends, the future's value is the list of the call's tensors, whatever their number.
 void complete(c10::ivalue::Future& future, std::vector<at::Tensor> const& results, std::exception_ptr const& error) {
   if (error) {
     future.setError(error);
@@ -41,11 +41,15 @@ void ProcessGroupWork::finish_inline() {
 void ProcessGroupWork::finish_elsewhere(std::exception_ptr error, Aftermath& aftermath) {
   finish(error);
   c10::intrusive_ptr<c10::ivalue::Future> future;
+  // Released without mutex_: releasing a tensor that Python knew takes Python's lock, and the thread that has that lock
+  // may ask for mutex_, as is_completed() does.
+  std::vector<at::Tensor> kept;
   {
     std::lock_guard<std::mutex> const lock(mutex_);
     future = std::move(unfinished_);
-    kept_.clear();
+    kept.swap(kept_);
   }
+  kept.clear();
   if (future) aftermath.run([future, results = results_, error] { complete(*future, results, error); });
 }
 
@@ -89,12 +93,7 @@ MessageWork::MessageWork(int rank, Operation const& what, std::vector<at::Tensor
       name_(what.name),
       tensors_(std::move(tensors)),
       requests_(std::move(requests)),
-      aftermath_(std::move(aftermath)) {
-  // The memory must stay even if nobody keeps the Work.
-  for (auto const& request : requests_) {
-    if (!request.test()) request.then([kept = released_before_exit(tensors_)] {});
-  }
-}
+      aftermath_(std::move(aftermath)) {}
 
 bool MessageWork::isCompleted() {
   return std::all_of(requests_.begin(), requests_.end(), [](auto const& request) { return request.test(); });

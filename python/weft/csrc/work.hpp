@@ -16,7 +16,7 @@
 
 namespace weft::torch_backend {
 
-/// What torch shows of a call: to the profiler, in Work objects, in messages.
+/// How torch names a call: to the profiler, in Work objects, in messages.
 struct Operation {
   c10d::OpType type;
   char const* name;   ///< "all_reduce"
@@ -30,16 +30,16 @@ class ProcessGroupWork final : public c10d::Work {
   ProcessGroupWork(int rank, Operation const& what, std::uint64_t sequence, at::TensorList results,
                    at::TensorList inputs, bool profiled);
 
-  /// Whoever waits may run what stands before the call's end on `stream`.
+  /// A thread that waits may itself run what is queued on `stream` up to the call's end.
   void runs_on(std::weak_ptr<Stream> stream) { stream_ = std::move(stream); }
   /// Also keeps `tensors` alive.
   void keep(at::TensorList tensors) { kept_ = tensors.vec(); }
 
-  /// Ends a call that ran on the caller's thread, before anybody else has seen the Work.
+  /// Ends a call that ran on the caller's thread, before any other thread has seen the Work.
   void finish_inline();
   /// Ends a call that ran on another thread.
   void finish_elsewhere(std::exception_ptr error, Aftermath& aftermath);
-  /// The same while Python exits: who waits goes on, but nothing is let go of and no future completes.
+  /// The same while Python exits: waiting threads go on, but no tensor is released and no future completes.
   void finish_at_exit(std::exception_ptr error) { finish(std::move(error)); }
 
   bool wait(std::chrono::milliseconds timeout) override;
@@ -55,14 +55,15 @@ class ProcessGroupWork final : public c10d::Work {
   char const* const name_;
   std::vector<at::Tensor> const results_;
   std::vector<at::Tensor> kept_;
-  std::weak_ptr<Stream> stream_;  ///< weak: the group's ends with the group
-  // Under mutex_. Whoever finds the call complete first completes the future: getFuture(), or else finish_elsewhere().
+  std::weak_ptr<Stream> stream_;  ///< weak, because the group's stream ends with the group
+  // Under mutex_. The future is completed by whichever first finds the call complete: getFuture() or
+  // finish_elsewhere().
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> unfinished_;
   int source_ = -1;
 };
 
-/// torch's handle of messages.
+/// torch's handle of messages. Their memory is kept until they are complete, even without this handle.
 class MessageWork final : public c10d::Work {
  public:
   MessageWork(int rank, Operation const& what, std::vector<at::Tensor> tensors,

@@ -1,5 +1,6 @@
 """What torch's users may ask of a back end besides collectives: its names, mixtures, options, groups and messages."""
 
+import copy
 import datetime
 import os
 import pathlib
@@ -12,6 +13,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import weft
 from models import batch, loss_of, small_model
 from ranks import run_ranks
 from torch.nn.parallel import DistributedDataParallel
@@ -133,7 +135,9 @@ def check_split(rank):
     backend = parent._get_backend(CPU)
     assert backend.supports_splitting
     ranks = [0, 2] if rank in (0, 2) else [1]
-    child = parent.split_group(ranks, timeout=datetime.timedelta(seconds=11), group_name=f"split {ranks}")
+    options = copy.deepcopy(backend.options)  # as torch's split_group() passes them
+    assert options is not backend.options and options._timeout == backend.options._timeout
+    child = parent.split_group(ranks, timeout=datetime.timedelta(seconds=11), opts=options, group_name=f"split {ranks}")
     inner = child._get_backend(CPU)
     assert (child.rank(), child.size()) == (ranks.index(rank), len(ranks)) and inner.name() == "weft"
     assert inner.options._timeout == datetime.timedelta(seconds=11)
@@ -208,6 +212,12 @@ def check_detail(rank):
     assert tensor[0] == 2
     with pytest.raises(RuntimeError, match="[Dd]etected mismatch"):
         dist.all_reduce(torch.ones(3 + rank), group=group)
+    model = weft.DistributedDataParallel(small_model(), group)
+    loss_of(model, batch(rank, 4)).backward()
+    mine = small_model()
+    zero = weft.ZeroOptimizer(mine, process_group=group)
+    loss_of(mine, batch(rank, 4)).backward()
+    zero.step()
 
 
 def check_profiled_titles(rank):
@@ -252,8 +262,6 @@ def test_group(check, ranks):
 
 def hang(rank, folder):
     """Rank 1 never comes to the call that the others wait in."""
-    import weft
-
     os.environ["WEFT_FLIGHT_DIR"] = str(folder)
     group = dist.new_group(timeout=datetime.timedelta(seconds=4))
     dist.all_reduce(torch.ones(1000), group=group)

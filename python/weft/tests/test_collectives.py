@@ -348,6 +348,16 @@ def check_futures_asked_for_as_calls_end(rank):
         assert work.get_future().wait()[0].data_ptr() == tensor.data_ptr()
 
 
+def check_inputs_go_while_calls_are_asked(rank):
+    """A call lets go of its input where it ends, on another thread, with the interpreter that is_completed() may hold."""
+    outputs = torch.empty(dist.get_world_size())
+    for number in range(1000):
+        work = dist.all_gather_into_tensor(outputs, torch.full((1,), float(number)), async_op=True)
+        while not work.is_completed():
+            pass
+        assert outputs.eq(number).all()
+
+
 def check_futures_wait_for_further_calls(rank):
     def again(future):
         tensor = future.value()[0]
@@ -373,6 +383,7 @@ COMMON = [
     check_reduce,
     check_async,
     check_futures_asked_for_as_calls_end,
+    check_inputs_go_while_calls_are_asked,
     check_futures_wait_for_further_calls,
     check_sparse,
     check_averages,

@@ -1,5 +1,6 @@
 """weft.Prefetcher, weft.pack and weft.multi_apply. How much time the first saves: perf/torch_feeding_perf.py."""
 
+import collections
 import gc
 import random
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import torch
 import weft
 from torch.utils.data import DataLoader, TensorDataset
+from weft import prefetch
 from weft.packing import attention_mask, cu_seqlens
 
 
@@ -103,6 +105,48 @@ def test_errors_come_where_they_happened(where):
     assert "fails_at_three" in names if where == "preprocess" else "__iter__" in names  # where it was raised, too
     assert list(iterator) == []
     assert threads() == []
+
+
+def test_stop_iteration_of_preprocess_is_no_end():
+    def stops_at_two(number):
+        return next(iter([number] if number < 2 else []))
+
+    iterator = iter(weft.Prefetcher(Numbers(4), stops_at_two))
+    assert [next(iterator), next(iterator)] == [0, 1]
+    with pytest.raises(RuntimeError, match="preprocess raised StopIteration"):
+        next(iterator)
+
+
+def test_memory_of_a_gpu_within_objects_is_used_by_who_takes_it(monkeypatch):
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+        def record_stream(self, stream):
+            used.append((int(self), stream))
+
+    class Graph:
+        def record_stream(self, stream):
+            used.append(("graph", stream))
+
+    class Sample:
+        def __init__(self, **fields):
+            self.__dict__.update(fields)
+
+    class Taker:
+        def wait_event(self, event):
+            assert event == "copied"
+
+    def gpu(number):
+        return torch.tensor(number).as_subclass(OnGpu)
+
+    used, taker = [], Taker()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: taker)
+    encoding = collections.UserDict(input_ids=gpu(1), lengths=[3], mask=gpu(2))  # as transformers' BatchEncoding
+    batch = (gpu(0), torch.tensor(9), "text", encoding, Sample(x=gpu(3), parts=[gpu(4)], name="a"), Graph())
+    source = prefetch._GpuSource(iter([]), None, torch.device("cuda", 0))
+    assert source.finish((batch, "copied")) is batch
+    assert used == [(0, taker), (1, taker), (2, taker), (3, taker), (4, taker), ("graph", taker)]
 
 
 def test_leaving_early_ends_the_thread_and_the_loader():

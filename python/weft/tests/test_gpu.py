@@ -375,6 +375,39 @@ def test_tensors_in_memory_of_nccl():
     run_gpu_ranks(2, check_allocation)
 
 
+def check_allocation_in_use(gpu, begun):
+    """What is allocated is freed while a collective uses it on the group's stream, and nobody has waited."""
+    backend = dist.group.WORLD._get_backend(gpu.device)
+    tensors = [backend.allocate_tensor(1000, dtype=torch.float32, device=gpu.device) for _ in range(3)]
+    ones = gpu.put(torch.ones(1000))
+    dist.all_reduce(gpu.put(torch.ones(1)))
+    if gpu.rank == 0:
+        tensor = tensors.pop()
+        tensor.fill_(1)
+        address = tensor.data_ptr()
+        work = dist.all_reduce(tensor, async_op=True)
+        del tensor, work
+        gpu.use(gpu.stream())
+        again = backend.allocate_tensor(1000, dtype=torch.float32, device=gpu.device)
+        assert again.data_ptr() == address
+        again.fill_(9)
+        written = torch.Event(device="cuda")
+        written.record(gpu.current())
+        through = written.query()
+        begun.set()  # the other rank has not come yet
+        assert not through
+        assert gpu.get(again).eq(9).all()
+    else:
+        begun.wait()
+        dist.all_reduce(ones)
+        assert gpu.get(ones).eq(2).all()
+
+
+@fake_only
+def test_tensors_of_nccls_memory_live_until_calls_are_through():
+    run_gpu_ranks(2, check_allocation_in_use, threading.Event())
+
+
 def check_groups(gpu):
     pair = dist.new_group([0, 1])
     tensor = gpu.put(values(gpu.rank))
@@ -393,6 +426,22 @@ def check_groups(gpu):
 @weft_only
 def test_subgroups_and_objects():
     run_gpu_ranks(3, check_groups)
+
+
+def check_groups_of_a_bound_device(gpu):
+    """As after init_process_group(device_id=…): torch tells ranks of groups that they are not in."""
+    dist.group.WORLD.bound_device_id = gpu.device
+    for members in ([0, 1], [1, 2]):
+        group = dist.new_group(members)
+        tensor = gpu.put(values(gpu.rank))
+        if gpu.rank in members:
+            dist.all_reduce(tensor, group=group)
+            assert gpu.get(tensor).equal(values(members[0]) + values(members[1]))
+
+
+@fake_only  # on a real one torch itself binds it
+def test_groups_of_some_ranks_of_a_bound_device():
+    run_gpu_ranks(3, check_groups_of_a_bound_device)
 
 
 def check_mistakes(gpu):

@@ -305,6 +305,37 @@ def test_encoder_layer(norm_first):
     assert called == [1]
 
 
+@pytest.mark.parametrize("name", ["linear2", "dropout1", "dropout2"])
+@pytest.mark.parametrize("by", ["class", "forward"])
+def test_replaced_parts_of_a_layer_are_called(name, by):
+    """Adapters and quantised layers are of classes of their own, or have another forward."""
+    layer, called = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True), []
+    weft.patch(layer)
+    part = getattr(layer, name)
+
+    class Own(type(part)):
+        def forward(self, x):
+            called.append(1)
+            return super().forward(x)
+
+    if by == "class":
+        part.__class__ = Own
+    else:
+        part.forward = lambda x: called.append(1) or x[..., :8]
+    layer(torch.randn(3, 5, 8))
+    assert called == [1]
+
+
+def test_a_dropout_that_is_off_drops_nothing():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
+    layer.dropout.p = layer.self_attn.dropout = 0.0
+    layer.dropout1.p = 1e-9
+    weft.patch(layer)
+    layer.dropout2.eval()
+    x = torch.randn(3, 5, 8)
+    assert torch.equal(layer(x), layer(x))
+
+
 def test_blocks_and_activations_of_transformers():
     """Stand-ins with the shape of transformers' classes; tests/examples has the real ones."""
 

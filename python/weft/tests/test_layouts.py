@@ -98,6 +98,9 @@ def check_leaves_that_require_gradients(rank):
     dist.scatter(strided, [torch.ones(3, 2)] * len(leaves) if rank == 0 else None)
     assert leaves[1].eq(1).all() and leaves[0].eq(0).all() and strided.eq(1).all()
     assert leaves[0].is_leaf and strided.is_leaf
+    sparse = torch.eye(3).to_sparse().requires_grad_()
+    dist.all_reduce(sparse)
+    assert sparse.is_leaf and sparse.to_dense().equal(torch.eye(3) * len(leaves))
 
 
 def check_overlap(rank):
@@ -192,12 +195,39 @@ def check_messages(rank):
         dist.recv(torch.zeros(4, 3).t(), (rank - 1) % ranks)
 
 
+def check_lists_shown_otherwise_than_stored(rank):
+    """Numbers that torch shows negated, or conjugated, count as they are shown."""
+    ranks = dist.get_world_size()
+    for show in (torch._neg_view, lambda one: torch.complex(torch.ones(3), one[0, :3])[:1].conj().imag):
+        def shown(*seed):
+            made = show(numbers(*seed) + 1)  # noqa: B023
+            assert made.is_neg()
+            return made
+
+        everyones = [shown(r).resolve_neg() for r in range(ranks)]
+        outputs = [shown(7) for _ in range(ranks)]
+        both_ways(lambda later: dist.all_gather(outputs, shown(rank), async_op=later), outputs, everyones)  # noqa: B023
+        target = outputs if rank == 1 else None
+        both_ways(lambda later: dist.gather(shown(rank), target, dst=1, async_op=later), target or [], everyones)  # noqa: B023
+        output, inputs = torch.zeros_like(everyones[0]), [shown(rank, r) for r in range(ranks)]
+        target = inputs if rank == 1 else None
+        both_ways(lambda later: dist.scatter(output, target, src=1, async_op=later), [output], [shown(1, rank)])  # noqa: B023
+        total = sum(shown(r, rank) for r in range(ranks))
+        both_ways(lambda later: dist.reduce_scatter(output, inputs, async_op=later), [output], [total])  # noqa: B023
+    mine = torch.complex(numbers(rank), numbers(rank, 1))
+    outputs = [torch.zeros(SHAPE, dtype=torch.complex64).conj() for _ in range(ranks)]
+    dist.gather(mine.conj(), outputs if rank == 0 else None)
+    if rank == 0:
+        assert all(got.equal(torch.complex(numbers(r), -numbers(r, 1))) for r, got in enumerate(outputs))
+
+
 BOTH = [check_gathered_lists, check_overlap, check_coalesced_overlap]
 ONLY_WEFT = {
     check_wholes: "gloo sends what lies in memory, not what the tensor holds",
     check_messages: "gloo refuses to send what is not in row-major order",
     check_scattered_lists: "gloo sends what lies in memory, not what the tensor holds",
     check_leaves_that_require_gradients: "gloo sends what lies in memory, not what the tensor holds",
+    check_lists_shown_otherwise_than_stored: "gloo sends what lies in memory, not what the tensor holds",
     check_overlap_of_lists: "gloo gathers tensors of one shape, and reads of a list what it has overwritten",
 }
 

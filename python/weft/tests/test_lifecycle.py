@@ -354,6 +354,28 @@ def in_a_child(body):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def check_group_destroyed_by_a_callback(rank):
+    """Of a collective and of a message, on the thread that runs what is chained to it."""
+    for _ in range(3):
+        for of_message in (False, True):
+            group = dist.new_group()
+            if rank == 1:
+                dist.recv(torch.ones(1), 0)  # what it sends once it has chained the callback
+            tensor = torch.ones(3)
+            if of_message:
+                work = (dist.irecv if rank == 0 else dist.isend)(tensor, 1 - rank, group=group)
+            else:
+                work = dist.all_reduce(tensor, group=group, async_op=True)
+            if rank == 0:
+                destroyed = work.get_future().then(lambda _: dist.destroy_process_group(group))
+                dist.send(torch.ones(1), 1)
+                destroyed.wait()
+            else:
+                work.wait()
+                dist.destroy_process_group(group)
+            dist.barrier()
+
+
 def check_calls_of_a_child(rank):
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
@@ -459,6 +481,7 @@ def check_threads(rank):
         check_profile,
         check_default,
         check_data_loader,
+        check_group_destroyed_by_a_callback,
         check_calls_of_a_child,
         check_groups_of_children,
         check_barrier_of_no_gpu,

@@ -93,7 +93,7 @@ def test_a_budget_holds():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [("lots", "is no size"), ("64MB", "is no size"), (2e9, "budget is 2000000000.0"), (-1, "budget is -1")]
+    ("wrong", "said"), [("lots", "set_budget: budget: \"lots\" is no size"), ("64MB", "is no size"), (2e9, "budget is 2000000000.0"), (-1, "budget is -1")]
 )
 def test_wrong_budgets_are_named(wrong, said):
     with pytest.raises(ValueError, match=said):

@@ -116,6 +116,23 @@ def test_environment_of_slurm(nodes, first):
     assert got["MASTER_ADDR"] == first
 
 
+def test_environment_of_pmi():
+    pmi = {"PMI_RANK": "5", "PMI_SIZE": "6"}
+    slurm = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
+    got = filled(**pmi, **slurm)  # srun --mpi=pmi2
+    assert [got[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] == ["5", "6", "1", "2"]
+    got = filled(**pmi, **slurm, MPI_LOCALRANKID="3", MPI_LOCALNRANKS="4")  # Intel's mpiexec
+    assert [got[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] == ["5", "6", "3", "4"]
+    got = filled(**pmi, **slurm | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3"})  # srun has started mpiexec's helpers
+    assert (got["RANK"], got["WORLD_SIZE"]) == ("5", "6") and "LOCAL_RANK" not in got
+
+
+@pytest.mark.parametrize("command", [["/bin/weft-run", "train.py"], ["-m", "weft.run", "train.py"], ["/bin/torchrun"], ["train.py"]])
+def test_who_starts_ranks_is_none(monkeypatch, command):
+    monkeypatch.setattr(sys, "orig_argv", ["python", *command])
+    assert launcher.is_starter() == (command != ["train.py"])
+
+
 def test_environment_of_torchrun_stays():
     given = {"RANK": "1", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "9"}
     assert filled(**given) == given

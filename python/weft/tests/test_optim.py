@@ -344,6 +344,20 @@ def test_a_first_step_that_fails_leaves_all_as_it_was():
     assert_equal_states(ours.state_dict(), reference.state_dict())
 
 
+def test_gradients_that_torch_shows_negated():
+    """As autograd leaves them in parameters of one element that become part of complex numbers."""
+    for count in ((), (1,), (5,)):
+        mine, theirs = nn.Parameter(torch.ones(count)), nn.Parameter(torch.ones(count))
+        ours = weft.optim.SGD([mine], lr=0.1, max_norm=100.0, zero_gradients=True)
+        reference = torch.optim.SGD([theirs], lr=0.1)
+        for p, optimizer in ((mine, ours), (theirs, reference)):
+            p.grad = torch._neg_view(torch.full(count, 2.0))
+            optimizer.step()
+        assert theirs.item() > 1 if theirs.numel() == 1 else theirs.gt(1).all()
+        torch.testing.assert_close(mine, theirs)
+        assert mine.grad.eq(0).all()
+
+
 def test_torchs_threads_take_part():
     before = torch.get_num_threads()
     try:

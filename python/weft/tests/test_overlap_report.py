@@ -264,6 +264,18 @@ def test_calls_that_run_inline_are_exposed():
         assert totals["exposed_ms"] == pytest.approx(totals["communication_ms"]) and totals["exposed_ms"] > 0
 
 
+def sparse(rank: int) -> list:
+    weft.record_overlap()
+    tensor = torch.eye(3).to_sparse()
+    dist.all_reduce(tensor)
+    assert tensor.to_dense().equal(2 * torch.eye(3))
+    return [(one["operation"], one["bytes"]) for one in weft.overlap_report().collectives()]
+
+
+def test_sparse_tensors_are_told_by_their_entries():
+    assert run_ranks(2, "weft", sparse) == [[("sparse_all_reduce", 3 * (4 + 2 * 8))]] * 2
+
+
 def test_nothing_recorded_is_said():
     ran = subprocess.run(
         [sys.executable, "-c", "import weft; print(weft.overlap_report())"], capture_output=True, text=True, timeout=120
@@ -271,18 +283,8 @@ def test_nothing_recorded_is_said():
     assert "has recorded no collective: start with WEFT_REPORT=1" in ran.stdout, ran.stderr
 
 
-def test_the_environment_asks_for_it_at_exit(tmp_path):
-    script = """
-        import torch, torch.distributed as dist
-        dist.init_process_group("weft")
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(500, 500))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(2, 500)).sum().backward()
-            optimizer.step()
-        dist.destroy_process_group()
-    """
+def run_with_report(tmp_path, script) -> str:
+    """What two ranks of torchrun's print to stderr under WEFT_REPORT=1."""
     program = tmp_path / "train.py"
     program.write_text(textwrap.dedent(script))
     ran = subprocess.run(
@@ -293,5 +295,30 @@ def test_the_environment_asks_for_it_at_exit(tmp_path):
         timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("weft: rank 0 of 2, step") == 1, ran.stderr
-    assert "weft: rank 1" not in ran.stderr
+    return ran.stderr
+
+
+def test_the_environment_hears_that_nothing_was_recorded(tmp_path):
+    told = run_with_report(tmp_path, """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(3))
+        dist.destroy_process_group()
+    """)
+    assert told.count("has recorded no collective: none of CPU tensors has run on a group of weft's") == 1, told
+
+
+def test_the_environment_asks_for_it_at_exit(tmp_path):
+    told = run_with_report(tmp_path, """
+        import torch, torch.distributed as dist
+        dist.init_process_group("weft")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(500, 500))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 500)).sum().backward()
+            optimizer.step()
+        dist.destroy_process_group()
+    """)
+    assert told.count("weft: rank 0 of 2, step") == 1, told
+    assert "weft: rank 1" not in told

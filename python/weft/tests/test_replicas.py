@@ -13,6 +13,7 @@ from models import FailsInBackward, batch, loss_of, rows_of, small_model
 from ranks import run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 ROWS, STEPS = 8, 4
 
@@ -80,6 +81,118 @@ def check_unused(rank, find):
 @pytest.mark.parametrize("find", [False, True])
 def test_unused_parameters(find):
     run_ranks(2, "weft", check_unused, find)
+
+
+class Recomputed(nn.Module):
+    """Every gradient comes in a backward within backward; those of the second block in one within that."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.blocks = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+        self.head = nn.Linear(8, 4).requires_grad_(False)
+
+    def _again(self, x):
+        return self.blocks[2](checkpoint(self.blocks[1], x.tanh(), use_reentrant=True))
+
+    def forward(self, x):
+        x = checkpoint(self.blocks[0], x.requires_grad_(), use_reentrant=True)
+        return self.head(checkpoint(self._again, x, use_reentrant=True))
+
+
+def recomputing(kind, module):
+    if isinstance(kind, int):
+        return module, weft.ZeroOptimizer(module, weft.optim.SGD, stage=kind, lr=0.1)
+    model = weft.DistributedDataParallel(module, **kind)
+    return model, weft.optim.SGD(model.parameters(), lr=0.1)
+
+
+def check_recomputed(rank, kind):
+    alone = Recomputed()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1)
+    model, optimizer = recomputing(kind, Recomputed())
+    for step in range(3):
+        reference.zero_grad()
+        optimizer.zero_grad()
+        loss_of(alone, batch(step, ROWS)).backward()
+        loss_of(model, rows_of(rank, 2, batch(step, ROWS))).backward()
+        reference.step()
+        optimizer.step()
+    module = getattr(model, "module", model)
+    if isinstance(kind, int):
+        optimizer.wait()
+    for mine, expected in zip(module.parameters(), alone.parameters()):
+        torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"find_unused_parameters": True}, {"wait_in_step": True}, 1, 2], ids=["ddp", "finds", "waits in step", "zero1", "zero2"]
+)
+def test_a_backward_within_backward_ends_no_step(kind):
+    run_ranks(2, "weft", check_recomputed, kind)
+
+
+def check_used_by_two_checkpoints(rank):
+    layer = nn.Linear(8, 8)
+    model = weft.DistributedDataParallel(layer)
+    inputs = torch.ones(1, 8, requires_grad=True)
+    twice = checkpoint(layer, checkpoint(layer, inputs, use_reentrant=True), use_reentrant=True)
+    model.before_forward()
+    assert "has a second gradient in one backward" in error_of(twice.sum().backward)
+
+
+def test_a_second_gradient_in_one_backward_is_named():
+    run_ranks(2, "weft", check_used_by_two_checkpoints)
+
+
+def check_several_backwards(rank, find):
+    """As where nothing is wrapped, gradients of a pass before stay where the next has none, on all ranks or on some."""
+    ddp, alone = weft.DistributedDataParallel(Branches(), find_unused_parameters=find), Branches()
+    for step, branches in enumerate([(0, 0), (1, 1), (0, 1), (2, 0)]):
+        data = batch(step, ROWS)
+        inputs, targets = rows_of(rank, 2, data)
+        nn.functional.mse_loss(ddp(inputs, branches[rank]), targets).backward()
+        for one, branch in enumerate(branches):
+            inputs, targets = rows_of(one, 2, data)
+            (nn.functional.mse_loss(alone(inputs, branch), targets) / 2).backward()
+    for mine, expected in zip(ddp.module.parameters(), alone.parameters()):
+        torch.testing.assert_close(mine.grad, expected.grad)
+
+
+@pytest.mark.parametrize("find", [False, True])
+def test_gradients_of_several_backwards_add_up(find):
+    run_ranks(2, "weft", check_several_backwards, find)
+
+
+class WithNothing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.nothing, self.layer = nn.Parameter(torch.empty(0)), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.layer(x) + self.nothing.sum()
+
+
+def check_no_elements(rank, kind):
+    alone = WithNothing()
+    reference = torch.optim.SGD(alone.parameters(), lr=0.1)
+    model, optimizer = recomputing(kind, WithNothing())
+    for step in range(2):
+        reference.zero_grad()
+        optimizer.zero_grad()
+        loss_of(alone, batch(step, ROWS)).backward()
+        loss_of(model, rows_of(rank, 2, batch(step, ROWS))).backward()
+        reference.step()
+        optimizer.step()
+    if isinstance(kind, int):
+        optimizer.wait()
+    torch.testing.assert_close(getattr(model, "module", model).layer.weight, alone.layer.weight)
+
+
+@pytest.mark.parametrize("kind", [{}, 1, 2], ids=["ddp", "zero1", "zero2"])
+def test_a_parameter_without_elements(kind):
+    run_ranks(2, "weft", check_no_elements, kind)
 
 
 def check_buffers_and_optimizers(rank):

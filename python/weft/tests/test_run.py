@@ -1,7 +1,10 @@
 """weft-run: a script for one process, started on two, trains as it would alone."""
 
 import argparse
+import io
 import os
+import pickle
+import random
 import subprocess
 import sys
 import weakref
@@ -9,6 +12,7 @@ import weakref
 import pytest
 import torch
 import torch.distributed as dist
+import weft
 from ranks import run_ranks
 from scripts import run_script
 from weft import run, unchanged
@@ -78,6 +82,17 @@ def test_trains_as_alone(tmp_path):
     text, mine = started(tmp_path, "zero", "--launch", "--strategy=zero2", "--clip-grad=0.5", clip=CLIP)
     assert_near(mine, alone, 1e-5)
     assert "ZeroOptimizer" in text
+
+
+def test_jobs_within_slurm_have_ports_of_their_own(tmp_path):
+    """What srun says of the process that weft-run is in is not about the ranks that it starts."""
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('port', os.environ['MASTER_PORT'], flush=True)\n")
+    task = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
+    environment = {**os.environ, **task, "SLURM_STEP_NODELIST": "one", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "weft.run", "--nproc-per-node=2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert "port" in done.stdout and "port 29500" not in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -196,14 +211,34 @@ def odd_groups():
     too_large()
 
 
-def no_indices():
+def no_indices(**options):
+    options = options or {"batch_size": None}
+
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             return iter(torch.ones(4, 2))
 
     model = torch.nn.Linear(2, 2)
     torch.optim.SGD(model.parameters(), lr=1e-2)
-    list(torch.utils.data.DataLoader(Stream(), batch_size=None))
+    list(torch.utils.data.DataLoader(Stream(), **options))
+
+
+def no_indices_in_batches():
+    no_indices(batch_size=2, drop_last=True)
+
+
+def early_step():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+
+def early_sharded_step():
+    early_step()
 
 
 REFUSED = {
@@ -218,6 +253,9 @@ REFUSED = {
     small_batch: "a batch of 1 samples for 2 ranks",
     small_last_batch: "a batch of 1 samples for 2 ranks",
     no_indices: "cannot be shared among ranks",
+    no_indices_in_batches: "cannot be shared among ranks",
+    early_step: "--accumulate 2, but a step of the script comes after 1",
+    early_sharded_step: "--accumulate 2, but a step of the script comes after 1",
     own_scaler: "--precision fp16: the script scales its loss itself",
     own_closure: "--precision fp16: optimizer.step(closure) cannot be scaled",
     two_scaled: "--precision fp16 scales the loss of one optimizer, and SGD is a second one",
@@ -226,6 +264,7 @@ REFUSED = {
 }
 # Options of those that are not refused under the usual ones.
 OPTIONS = {script: {"precision": "fp16"} for script in (own_scaler, own_closure, two_scaled)}
+OPTIONS |= {early_step: {"strategy": "ddp", "accumulate": 2}, early_sharded_step: {"accumulate": 2}}
 OPTIONS |= {too_large: {"strategy": "auto", "memory_budget": "1MiB"}, odd_groups: {"strategy": "hsdp", "shard_size": 3}}
 
 
@@ -340,6 +379,23 @@ def test_steps_that_overflow_are_left_out(strategy):
             assert norms[1] < 0.1 and all(torch.isfinite(p).all() for p in kept[2])
 
 
+def recomputed(rank, reentrant):
+    torch.manual_seed(0)
+    with unchanged.applied(training_of(strategy="ddp", precision="fp16")):
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        out = torch.utils.checkpoint.checkpoint(model, torch.ones(4, 2, requires_grad=True), use_reentrant=reentrant)
+        (1e-2 * out.sum()).backward()
+        optimizer.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+
+def test_a_backward_within_backward_is_scaled_once():
+    expected, _ = run_ranks(2, "weft", recomputed, False)
+    for mine in run_ranks(2, "weft", recomputed, True):
+        torch.testing.assert_close(mine, expected)
+
+
 def clip_values(rank):
     with unchanged.applied(training_of(strategy="ddp", precision="fp16")):
         model = torch.nn.Linear(2, 3)
@@ -356,6 +412,20 @@ def test_values_are_clipped_unscaled():
         assert moved == pytest.approx([0.01, 0.01], rel=1e-3)
 
 
+def saved(rank, folder):
+    with unchanged.applied(training_of(strategy="ddp")):
+        torch.save(torch.tensor(5), memory := io.BytesIO())
+        if rank == 1:
+            pickle.dumps(torch.tensor(6))  # by torch.save, and none of the others' business
+        torch.save(torch.tensor(rank), f"{folder}/{rank}.pt")
+        memory.seek(0)
+        return torch.load(memory).item(), sorted(os.listdir(folder))
+
+
+def test_what_is_saved_into_memory_is_there_on_all_ranks(tmp_path):
+    assert run_ranks(2, "weft", saved, tmp_path) == [(5, ["0.pt"])] * 2
+
+
 def last_batches(rank):
     model = torch.nn.Linear(2, 2)
     training = training_of(strategy="ddp")
@@ -369,3 +439,88 @@ def last_batches(rank):
 
 def test_last_batches_that_fit():
     assert run_ranks(2, "weft", last_batches) == [([[1, 1], [1, 1]], 3), ([[1, 1], [2, 1]], 3)]
+
+
+def unequal_shares(rank):
+    """What each epoch has of the data, where ranks draw unequally many random numbers: a dropout's, and three of each row's."""
+    unchanged.same_seed()
+    epochs = []
+
+    def drawn(rows):
+        for _ in rows:
+            random.random()
+        return torch.stack(rows)
+
+    with unchanged.applied(training_of(strategy="ddp")):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        rows = torch.arange(15.0).unsqueeze(1).repeat(1, 2)
+        loader = torch.utils.data.DataLoader(rows, batch_size=5, shuffle=True, collate_fn=drawn)
+        for _ in range(4):
+            epochs.append([])
+            for batch in loader:
+                model(batch).sum().backward()
+                optimizer.step()
+                epochs[-1] += batch[:, 0].tolist()
+            epochs[-1].append(random.random())
+    return epochs
+
+
+def test_epochs_of_unequal_shares_have_all_of_the_data():
+    for mine, others in zip(*run_ranks(2, "weft", unequal_shares), strict=True):
+        assert sorted(mine[:-1] + others[:-1]) == list(range(15))
+
+
+def test_a_script_that_leaves_by_sys_exit_has_ended(tmp_path):
+    script = tmp_path / "leaves.py"
+    script.write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match="exit code 2:\nweft-run: .*leaves.py ended without making a torch.optim optimizer"):
+        run_script(script, ["--strategy=ddp", "--precision=fp32", str(script)], 2, tmp_path, module="weft.unchanged")
+
+
+def looking_at_once(rank, folder):
+    """Parameters right after a step and a while later, over a link on which they would be on their way."""
+    dist.destroy_process_group()
+    weft.emulate_link("50ms:1GB/s")
+    dist.init_process_group("weft", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    weft.emulate_link(None)
+    torch.manual_seed(0)
+    with unchanged.applied(training_of(strategy="zero1")):
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(2, 64)).square().mean().backward()
+        optimizer.step()
+        at_once = [p.detach().clone() for p in model.parameters()]
+        optimizer.wait()
+        return all(torch.equal(one, now) for one, now in zip(at_once, model.parameters()))
+
+
+def test_a_step_leaves_whole_parameters(tmp_path):
+    assert run_ranks(2, "weft", looking_at_once, tmp_path) == [True, True]
+
+
+def compiled(rank):
+    """Parameters of a model after two steps, compiled and as it is."""
+    results = []
+    for strategy in ("ddp", "zero2"):
+        for compiles in (True, False):
+            torch.manual_seed(0)
+            torch._dynamo.reset()
+            with unchanged.applied(training_of(strategy=strategy, accumulate=2)):
+                model = torch.nn.Linear(2, 3)
+                called = torch.compile(model, backend="eager") if compiles else model
+                optimizer = torch.optim.SGD(called.parameters(), lr=0.1)
+                for number in range(4):
+                    called(torch.full((2, 2), number + rank + 1.0)).square().mean().backward()
+                    if number % 2:
+                        optimizer.step()
+                        optimizer.zero_grad()
+                results.append([p.clone() for p in model.state_dict().values()])
+    return results
+
+
+def test_a_compiled_model_trains_as_it_is():
+    for results in run_ranks(2, "weft", compiled):
+        for one, other in zip(results[::2], results[1::2], strict=True):
+            for mine, plain in zip(one, other, strict=True):
+                torch.testing.assert_close(mine, plain)

@@ -94,6 +94,62 @@ def test_torchs_checkpoints(tmp_path, before, after, precision):
         torch.testing.assert_close(losses, expected, rtol=1e-5 if precision == "fp32" else 2e-2, atol=0)
 
 
+class Late(nn.Module):
+    """One of its layers is used later than the others, and its first is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.frozen, self.always, self.later = (nn.Linear(8, 8) for _ in range(3))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x, step):
+        x = self.always(self.frozen(x))
+        return self.later(x) if step >= 2 else x
+
+
+def late_steps(model, optimizer, numbers):
+    for number in numbers:
+        optimizer.zero_grad()
+        inputs, _ = batch(number, 8)
+        model(inputs, number).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("saved_after", [0, 1, 3])
+def test_steps_are_each_parameters(tmp_path, saved_after):
+    def made():
+        model = Late()
+        return model, weft.optim.Adam(model.parameters(), lr=0.1)  # the frozen ones too
+
+    model, optimizer = made()
+    late_steps(model, optimizer, range(saved_after))
+    dcp.save({"training": weft.TrainingState(model, optimizer)}, checkpoint_id=tmp_path / "saved", no_dist=True)
+    late_steps(model, optimizer, range(saved_after, 5))
+    again, other = made()
+    late_steps(again, other, range(4))
+    dcp.load({"training": weft.TrainingState(again, other)}, checkpoint_id=tmp_path / "saved", no_dist=True)
+    late_steps(again, other, range(saved_after, 5))
+    for mine, expected in zip(again.parameters(), model.parameters()):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=0)
+
+
+def check_one_number_of_steps(rank):
+    """Which earlier versions saved, and which is all that a ZeroOptimizer has."""
+    model = Late()
+    zero = weft.ZeroOptimizer(model, weft.optim.Adam, stage=3)
+    state = weft.TrainingState(model, zero)
+    saved = state.state_dict()
+    state.load_state_dict({**saved, "steps": 7})
+    assert zero._core.step_count() == 7
+    with pytest.raises(ValueError, match="different numbers of steps"):
+        state.load_state_dict({**saved, "steps": '{"always.weight": 3, "always.bias": 2}'})
+
+
+def test_one_number_of_steps():
+    run_ranks(1, "weft", check_one_number_of_steps)
+
+
 def load_plainly(rank, folder):
     model = Net(3)
     dcp.load({"training": {"model": model.state_dict()}}, checkpoint_id=folder)

@@ -181,6 +181,74 @@ def test_parameters_are_whole_only_when_asked_for():
     run_ranks(2, "weft", check_whole_and_freed)
 
 
+def check_written_unnoticed(rank, dtype):
+    """Writes by way of .data have no version, and count all the same; what was not written keeps its float32 original."""
+    model, other = Model().to(dtype), Model().to(dtype)
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=3, lr=0.1)
+    ddp = weft.DistributedDataParallel(other)
+    reference = weft.optim.SGD(other.parameters(), lr=0.1)
+    train(zero, model, zero, rank, steps=range(2))
+    train(ddp, ddp, reference, rank, steps=range(2))
+    with zero.whole_parameters():
+        for one in (model, other):
+            one.narrow.weight.data.clamp_(-0.05, 0.05)
+            one.wide.bias.data = torch.full_like(one.wide.bias, 0.25)
+            one.blocks[0].gate.data[3] = 2.0
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, other.state_dict()[name], rtol=0, atol=0)
+    if dtype == torch.bfloat16:
+        master = zero._core.state(zero._sharding._number_of[model.head.weight], "master")
+        assert not torch.equal(master, master.bfloat16().float())
+    assert torch.equal(model(tokens_of(0, 1, 0)), other(tokens_of(0, 1, 0)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_writes_without_a_version_count(dtype):
+    run_ranks(2, "weft", check_written_unnoticed, dtype)
+
+
+def check_step_within_no_sync(rank):
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=3, lr=0.1)
+    data = rows_of(rank, 2, batch(0, ROWS))
+    with zero.no_sync():
+        loss_of(model, data).backward()
+        assert "outside of no_sync()" in error_of(zero.step)
+    assert "outside of no_sync()" in error_of(zero.step)
+    loss_of(model, data).backward()
+    with zero.no_sync():
+        assert "outside of no_sync()" in error_of(zero.step)
+    zero.step()
+
+
+def test_no_step_within_no_sync():
+    run_ranks(2, "weft", check_step_within_no_sync)
+
+
+def check_compiled(rank, what):
+    losses = []
+    for compiled in (False, True):
+        model = called = Model()
+        zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=3, lr=0.1)
+        if compiled and what == "model":
+            called = torch.compile(model, backend="eager")
+        elif compiled:
+            for block in model.blocks:
+                block.compile(backend="eager")
+        losses.append([])
+        for step in range(STEPS):
+            loss = gpt_loss(called, rank, 2, step)
+            loss.backward()
+            zero.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("what", ["model", "blocks"])
+def test_compiled_models(what):
+    run_ranks(2, "weft", check_compiled, what)
+
+
 def check_odd_passes(rank):
     """Several losses of a step, gradients of inputs alone, evaluation in between, and a graph of the step before."""
     one, other = Model(), Model()

@@ -1,5 +1,6 @@
 """weft.ZeroOptimizer trains to the bits of weft.DistributedDataParallel with weft.optim, in every stage."""
 
+import copy
 import pickle
 import re
 
@@ -167,8 +168,12 @@ def check_scaler_resumes(rank, stage):
     assert norms == pytest.approx([norms[0]] * 4, rel=1e-6)
     scaler.scale(loss_of(model, rows_of(rank, 2, batch(0, ROWS))) * float("inf")).backward()
     scaler.step(zero)
+    scaler.update(128.0)
+    assert scaler.get_scale() == 128.0
+    scaler.scale(loss_of(model, rows_of(rank, 2, batch(0, ROWS))) * float("inf")).backward()
+    scaler.step(zero)
     scaler.update()
-    assert scaler.get_scale() == 64.0
+    assert scaler.get_scale() == 32.0
 
 
 @pytest.mark.parametrize("stage", [2, 3])
@@ -217,6 +222,31 @@ def resume(rank, folder, stage):
 def test_goes_on_at_another_number_of_ranks(tmp_path, before, after):
     run_ranks(2, "weft", save_halfway, tmp_path, before)
     run_ranks(3, "weft", resume, tmp_path, after)
+
+
+def check_goes_back_to_the_start(rank, stage, kind, options):
+    """What was saved before the first step leaves nothing of the steps since."""
+    model = small_model()
+    zero = weft.ZeroOptimizer(model, getattr(weft.optim, kind), stage=stage, **BUCKETS, **options)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    states = zero.state_dict()
+    first = run(zero, model, zero, rank)
+    zero.wait()
+    model.load_state_dict(weights)
+    zero.load_state_dict(states)
+    assert run(zero, model, zero, rank) == first
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "options"),
+    [
+        (1, "Adagrad", {"lr": 0.1, "initial_accumulator_value": 0.5}),
+        (2, "SGD", {"lr": 0.1, "momentum": 0.9}),
+        (3, "Adam", {"lr": 0.01}),
+    ],
+)
+def test_goes_back_to_the_start(stage, kind, options):
+    run_ranks(2, "weft", check_goes_back_to_the_start, stage, kind, options)
 
 
 def check_memory(rank):
@@ -370,6 +400,25 @@ def test_own_gradients_are_no_changes(stage):
     run_ranks(2, "weft", check_own_gradients, stage)
 
 
+def check_copies(rank, stage):
+    """A copy of a module, as of an average of its parameters, is nobody's: a rank may use it alone."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+    zero = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage, lr=0.1)
+    copied = copy.deepcopy(model)
+    if rank == 0:
+        copied(torch.ones(4, 8))
+    model(torch.full((4, 8), rank + 1.0)).sum().backward()
+    zero.step()
+    dist.all_reduce(torch.ones(1))  # the ranks have made the same calls
+    assert "cannot be copied or pickled" in error_of(lambda: copy.deepcopy(zero))
+    assert "copy its module" in error_of(lambda: copy.deepcopy(weft.DistributedDataParallel(small_model())))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_copies_are_nobodys(stage):
+    run_ranks(2, "weft", check_copies, stage)
+
+
 def check_wrapped_twice(rank):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel as TorchDdp
@@ -405,3 +454,32 @@ def check_wrapped_twice(rank):
 
 def test_models_are_wrapped_once():
     run_ranks(2, "weft", check_wrapped_twice)
+
+
+def check_state_dicts_at_once(rank):
+    """What is saved and loaded right after a step, over a link that is slow enough for parameters to be on their way then."""
+    weft.emulate_link("100ms:1GB/s")
+    slow = dist.new_group(backend="weft")
+    weft.emulate_link(None)
+    for stage in (1, 2):
+        model = small_model()
+        optimizer = weft.ZeroOptimizer(model, weft.optim.SGD, stage=stage, lr=0.1, process_group=slow)
+
+        def step():
+            model(torch.ones(4, model[0].in_features)).square().mean().backward()
+            optimizer.step()
+
+        step()
+        saved = {name: value.clone() for name, value in model.state_dict().items()}
+        optimizer.wait()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, saved[name]), name
+        step()
+        model.load_state_dict(saved)
+        optimizer.wait()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, saved[name]), name
+
+
+def test_state_dicts_wait_for_parameters():
+    run_ranks(2, "weft", check_state_dicts_at_once)

@@ -18,8 +18,10 @@ def _autoload() -> None:
     from weft import backend, launcher
 
     backend.register()
-    launcher.fill_environment()
-    launcher.keep_torchrun()
+    if launcher.is_starter():
+        launcher.keep_starter()
+    else:
+        launcher.fill_environment()
     # Tensors and steps count from the start: these two load the extension now.
     if "WEFT_TORCH_HEAP" in os.environ:
         backend.extension().install_heap_from_environment()

@@ -152,8 +152,7 @@ class GradScaler:
         if not self._optimizers:
             raise RuntimeError("weft.amp.GradScaler.update(): no step() or unscale_() since the last update()")
         if new_scale is not None:
-            _, tracker, left = self._scale.state()
-            self._scale.set_state(float(new_scale), tracker, left)
+            self._scale.update_to(float(new_scale))
         else:
             for state in self._optimizers.values():
                 torch.maximum(self._found_inf, state["found_inf"], out=self._found_inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -17,6 +18,8 @@ NAME = "weft"
 DEVICES = ["cpu", "cuda"]
 
 _torchs_monitored_barrier = dist.monitored_barrier if dist.is_available() else None
+_torchs_coalescing_manager = dist._coalescing_manager if dist.is_available() else None
+_torchs_batch_isend_irecv = dist.batch_isend_irecv if dist.is_available() else None
 
 
 def register() -> None:
@@ -26,6 +29,8 @@ def register() -> None:
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=DEVICES)
     atexit.register(_begin_exit)  # the first that is registered runs last: programs' own may still use groups
     dist.monitored_barrier = distributed_c10d.monitored_barrier = _monitored_barrier
+    dist._coalescing_manager = distributed_c10d._coalescing_manager = _coalescing_manager
+    dist.batch_isend_irecv = distributed_c10d.batch_isend_irecv = _batch_isend_irecv
 
 
 def _begin_exit() -> None:
@@ -37,6 +42,16 @@ def set_default(device: str) -> None:
     if device not in DEVICES:
         raise ValueError(f"weft: set_default({device!r}): weft serves {' and '.join(DEVICES)}")
     dist.Backend.default_device_backend_map[device] = NAME
+
+
+def weft_of(group, device: torch.device):
+    """A process group's back end for tensors on `device` where that is weft, also behind the checks that
+    TORCH_DISTRIBUTED_DEBUG=DETAIL puts in front of it; else None."""
+    try:
+        found = group._get_backend(torch.device(device))
+    except RuntimeError:  # it has none
+        return None
+    return getattr(found, "wrapped_pg", found) if found.name() == NAME else None
 
 
 def _has_monitored_barrier(group) -> bool:
@@ -61,6 +76,39 @@ def _monitored_barrier(group=dist.group.WORLD, timeout=None, wait_all_ranks=Fals
         timeout = timedelta(seconds=timeout)
     distributed_c10d._check_valid_timeout(timeout)
     return pg.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
+@contextlib.contextmanager
+def _coalescing_manager(group=None, device=None, async_ops=False):
+    """torch's, after which the group calls as before also where an exception leaves the block: torch's own would go on
+    keeping what is called."""
+    pg = distributed_c10d._get_default_group() if group is None else group
+    kept = distributed_c10d._world.pg_coalesce_state
+    outermost = pg not in kept
+    try:
+        with _torchs_coalescing_manager(pg, device, async_ops) as works:
+            yield works
+    except BaseException:
+        if outermost:
+            kept.pop(pg, None)
+            if device is not None and (found := weft_of(pg, device)) is not None:
+                found._drop_coalesced()
+        raise
+
+
+@functools.wraps(_torchs_batch_isend_irecv)
+def _batch_isend_irecv(p2p_op_list):
+    distributed_c10d._check_p2p_op_list(p2p_op_list)
+    on_cpu = all(op.tensor.device.type == "cpu" for op in p2p_op_list)
+    if not on_cpu or weft_of(p2p_op_list[0].group, torch.device("cpu")) is None:
+        return _torchs_batch_isend_irecv(p2p_op_list)
+    # Of CPU tensors each message leaves at once. torch's would have the group coalesce meanwhile, and lose what other threads
+    # call on it.
+    works = []
+    for op in p2p_op_list:
+        peer = {"group_dst" if op.op is dist.isend else "group_src": op.group_peer}
+        works.append(op.op(op.tensor, group=op.group, tag=op.tag, **peer))
+    return works
 
 
 def _create(group, options):

@@ -29,7 +29,7 @@ class DistributedDataParallel(torch.nn.Module):
                                     the model and the group's all_reduce, timed now (``weft.speeds.bucket_mb``), from 1 to 25
     broadcast_buffers               rank 0's buffers go to all ranks before each forward in training
     find_unused_parameters          ranks ask each other who has which gradient; a parameter that none has one of keeps
-                                    its .grad. Otherwise such a gradient counts as zero.
+                                    its .grad. Otherwise such a gradient counts as zero, or as what .grad has of passes before
     wait_in_step                    backward does not wait for the last averages: step() of weft's optimizers updates what has come
                                     while the rest travels, where no norm of all gradients is asked for first. Until then .grad
                                     is a ``travelling.TravellingGradient``: what else computes with one waits, as wait() does.
@@ -97,6 +97,9 @@ class DistributedDataParallel(torch.nn.Module):
         self.before_forward()
         return self.module(*inputs, **kwargs)
 
+    def __getstate__(self):
+        raise TypeError("weft.DistributedDataParallel: it cannot be copied or pickled; copy its module, or save its state_dict()")
+
     def before_forward(self) -> None:
         """What forward() does ahead of the module's, for who calls the module itself. Collective."""
         self._gradients.check_ended("DistributedDataParallel")
@@ -137,6 +140,9 @@ class DistributedDataParallel(torch.nn.Module):
         self._buckets.mark_ready(index)
 
     def backward_ended(self) -> None:
+        if self._sync:
+            for index in self._gradients.take_rest():  # of passes before, with nothing of this one
+                self._buckets.mark_ready(index)
         # While settings are tried, a step's end is a call of all ranks: no place for who first uses a gradient.
         settled = self.tuning is None or self.tuning.outcome is not None
         if self._stand_ins and self._sync and settled:

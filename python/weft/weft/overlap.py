@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from weft.backend import NAME, extension
+from weft.backend import extension, weft_of
 
 _TOTALS = ["step_ms", "compute_ms", "communication_ms", "hidden_ms", "exposed_ms", "idle_ms", "hideable_ms"]
 
@@ -48,12 +48,14 @@ def _remember_rank() -> None:
     def init_and_remember(*arguments, **named):
         init(*arguments, **named)
         _Run.rank, _Run.ranks = dist.get_rank(), dist.get_world_size()
+        _Run.has_begun = True
 
     dist.init_process_group = distributed_c10d.init_process_group = init_and_remember
 
 
 class _Run:
     rank, ranks = 0, 1
+    has_begun = False  # else this may be torchrun, which has nothing to tell
 
 
 def report() -> Report:
@@ -69,14 +71,14 @@ def report() -> Report:
 
 def _print_at_exit() -> None:
     made = report()
-    if made.rank == 0 and made.steps:
+    if made.rank == 0 and (made.steps or _Run.has_begun):
         print(made.table(), file=sys.stderr, end="", flush=True)
 
 
 def _why_nothing() -> str:
     if not _started:
         return "start with WEFT_REPORT=1, or call weft.record_overlap() before the collectives"
-    return "none has run on a group of weft's since recording began"
+    return "none of CPU tensors has run on a group of weft's since recording began; calls on GPUs are not seen"
 
 
 class Report:
@@ -171,10 +173,10 @@ class Report:
 
     def write_trace(self, path: str, group=None) -> None:
         """Collective over `group`: all ranks' steps, as recorded when this is called, as one file for ui.perfetto.dev, which its rank 0 writes."""
-        backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
-        if backend.name() != NAME:
-            raise ValueError(f"weft: write_trace needs a group of the weft back end, not {backend.name()}")
-        backend._write_trace(str(path))
+        found = weft_of(group or dist.group.WORLD, torch.device("cpu"))
+        if found is None:
+            raise ValueError("weft: write_trace needs a group whose back end for the CPU is weft")
+        found._write_trace(str(path))
 
     def plot(self, path: str, group=None) -> None:
         """Collective over `group`: draws the typical step of rank 0, as it went on all ranks, as a PNG. Needs

@@ -112,7 +112,8 @@ def _dense_dropout_add_norm(self, hidden_states, input_tensor):
 
 
 def _encoder_layer(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
-    if not (_fusable(self, self.linear2, self.dropout1) and not _hooked(self.dropout2) and layers.takes(src)):
+    drops = _fusable(self, self.linear2, self.dropout1) and _fusable(self, self.linear2, self.dropout2)
+    if not (drops and layers.takes(src)):
         return _own(self).forward(self, src, src_mask, src_key_padding_mask, is_causal)
 
     def attend(x, residual):
@@ -134,13 +135,17 @@ def _dense_dropout_add(dense, x, dropout, residual):
     return layers.bias_dropout_add(F.linear(x, dense.weight), dense.bias, residual, dropout.p)
 
 
-def _hooked(module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+def _is_plain(module, kind: type) -> bool:
+    """A call of it does what `kind` does and nothing else: it was not replaced (by an adapter, a quantised one), nor hooked."""
+    hooked = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return type(module) is kind and not hooked and "forward" not in vars(module)
 
 
 def _fusable(block, dense, dropout) -> bool:
     """In evaluation torch's Linear adds the bias in its product, and nothing drops."""
-    return block.training and dropout.training and 0 < dropout.p < 1 and not _hooked(dense) and not _hooked(dropout)
+    if not (_is_plain(dense, nn.Linear) and _is_plain(dropout, nn.Dropout)):
+        return False
+    return block.training and dropout.training and 0 < dropout.p < 1
 
 
 _FORWARDS = {

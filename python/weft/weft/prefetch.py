@@ -6,9 +6,10 @@ import queue
 import threading
 import warnings
 import weakref
+from collections.abc import Mapping
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 _STOP_SECONDS = 10  # what a thread in the middle of a batch gets to end
 
@@ -76,11 +77,30 @@ class _Source:
         self.batches, self.preprocess = batches, preprocess
 
     def load(self):
-        batch = next(self.batches)
-        return batch if self.preprocess is None else self.preprocess(batch)
+        return self.preprocessed(next(self.batches))
+
+    def preprocessed(self, batch):
+        try:
+            return batch if self.preprocess is None else self.preprocess(batch)
+        except StopIteration as stop:  # which says that the loader is through, as in a generator
+            raise RuntimeError("weft.Prefetcher: preprocess raised StopIteration") from stop
 
     def finish(self, loaded):
         return loaded
+
+
+def _record_use(leaf, stream) -> None:
+    """What of a batch's leaf is on a GPU is used by `stream`, also what an object holds that is no pytree."""
+    if isinstance(leaf, torch.Tensor):
+        if leaf.is_cuda:
+            leaf.record_stream(stream)
+    elif callable(getattr(leaf, "record_stream", None)):  # torch_geometric's and DGL's
+        leaf.record_stream(stream)
+    else:  # transformers' BatchEncoding, or an object of the program's
+        held = leaf if isinstance(leaf, Mapping) else getattr(leaf, "__dict__", {})
+        for one in tree_leaves(dict(held)):
+            if isinstance(one, torch.Tensor):
+                _record_use(one, stream)
 
 
 class _GpuSource(_Source):
@@ -91,9 +111,7 @@ class _GpuSource(_Source):
     def load(self):
         batch = next(self.batches)
         with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
-            batch = tree_map(self._copy, batch)
-            if self.preprocess is not None:
-                batch = self.preprocess(batch)
+            batch = self.preprocessed(tree_map(self._copy, batch))
             copied = torch.cuda.Event()
             copied.record(self.stream)
         return batch, copied
@@ -109,7 +127,8 @@ class _GpuSource(_Source):
         user = torch.cuda.current_stream(self.device)
         user.wait_event(copied)
         # Memory of the copy stream's, which must not have it back before the user's work is through.
-        tree_map(lambda leaf: leaf.record_stream(user) if isinstance(leaf, torch.Tensor) and leaf.is_cuda else None, batch)
+        for leaf in tree_leaves(batch):
+            _record_use(leaf, user)
         return batch
 
 

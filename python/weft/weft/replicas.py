@@ -16,12 +16,12 @@ def group_of(process_group, device: torch.device = torch.device("cpu")):
     group = process_group if process_group is not None else dist.group.WORLD
     if group is None:
         raise RuntimeError('weft: no process group; call torch.distributed.init_process_group("weft") first')
-    try:
-        found = group._get_backend(device)
-        name = found.name()
-    except RuntimeError:  # it has none
-        name = "missing"
-    if name != "weft":
+    found = backend.weft_of(group, device)
+    if found is None:
+        try:
+            name = group._get_backend(device).name()
+        except RuntimeError:
+            name = "missing"
         raise RuntimeError(
             f"weft: the process group's back end for {'the CPU' if device.type == 'cpu' else 'GPUs'} is {name}; weft's "
             'wrappers need one of weft\'s: init_process_group("weft"), or new_group(backend="weft")'
@@ -98,11 +98,36 @@ def broadcast(tensors, process_group) -> None:
         dist.broadcast(tensor.detach(), root, group=process_group)
 
 
+def at_end_of_backward(then) -> None:
+    """Calls `then` at the end of the backward that is under way; where that is within another, as a reentrant checkpoint's
+    is, of the outermost."""
+
+    def ended():
+        around = torch._C._current_autograd_node()  # what the backward around this one computes
+        if around is None:
+            then()
+            return
+        # That one can be asked for its end only from within: in what it computes next.
+        handles = []
+
+        def outside(_):
+            for handle in handles:
+                handle.remove()
+            if handles:
+                handles.clear()
+                at_end_of_backward(then)
+
+        handles += [node.register_prehook(outside) for node, _ in around.next_functions if node is not None]
+
+    torch.autograd.Variable._execution_engine.queue_callback(ended)
+
+
 class GradientViews:
     """Keeps parameters' gradients in views of buckets, and tells its owner when they are ready.
 
     `owner.gradient_ready(index)` is called as soon as parameter `index` has this pass's gradient, in its view;
-    `owner.backward_ended()` once at the end of each backward that gave any. When the owner goes, so do the hooks.
+    `owner.backward_ended()` once at the end of each backward that gave any; those within others end with them. When the
+    owner goes, so do the hooks.
     """
 
     def __init__(self, named: list, views: list, owner):
@@ -115,6 +140,7 @@ class GradientViews:
         # sending, at a different time on every rank.
         self._owner = weakref.ref(owner)
         self._in_backward = False
+        self._seen = set()  # by this backward
         views = weakref.ref(self)
         hooks = [
             parameter.register_post_accumulate_grad_hook(lambda _, index=index: views()._has_gradient(index))
@@ -126,7 +152,8 @@ class GradientViews:
         """The parameter's .grad is its view from now on."""
         parameter, view = self.parameters[index], self.views[index]
         gradient = parameter.grad
-        if gradient is not None and gradient.data_ptr() == view.data_ptr():
+        # Another tensor may lie in the view's memory; what has no elements lies nowhere.
+        if gradient is view or gradient is not None and view.numel() != 0 and gradient.data_ptr() == view.data_ptr():
             return
         if gradient is not None:
             with torch.no_grad():
@@ -139,15 +166,30 @@ class GradientViews:
             raise RuntimeError(
                 f"weft: the gradient of parameter {self.names[index]} is sparse; make its module with sparse=False"
             )
+        if index in self._seen:
+            raise RuntimeError(
+                f"weft: parameter {self.names[index]} has a second gradient in one backward, as one that several reentrant "
+                "checkpoints use; the first may have been sent, so give them use_reentrant=False"
+            )
         if not self._in_backward:
             self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+            at_end_of_backward(self._end)
+        self._seen.add(index)
         self.take(index)
         self._owner().gradient_ready(index)
 
     def _end(self) -> None:
         self._in_backward = False
         self._owner().backward_ended()
+        self._seen.clear()
+
+    def take_rest(self) -> list[int]:
+        """At the end of a backward: those that it gave none but that have one of before, in their views now too."""
+        rest = () if len(self._seen) == len(self.parameters) else range(len(self.parameters))
+        rest = [index for index in rest if index not in self._seen and self.parameters[index].grad is not None]
+        for index in rest:
+            self.take(index)
+        return rest
 
     def check_ended(self, wrapper: str) -> None:
         """Before a forward: raises where the backward before did not come to its end."""

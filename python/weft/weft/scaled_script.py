@@ -51,6 +51,8 @@ class ScriptScaling:
         backward, init = torch.autograd.backward, torch.amp.GradScaler.__init__
 
         def scaled(tensors, *arguments, **keywords):
+            if torch._C._current_graph_task_id() != -1:  # within a backward, as a checkpoint's: of what is scaled already
+                return backward(tensors, *arguments, **keywords)
             return backward(self.scaler.scale(tensors), *arguments, **keywords)
 
         def refuse_scaler(*_, **__):

@@ -43,6 +43,9 @@ class BucketSharding:
             views = [self.core.gradient(index) for index in range(len(named))]
             self._gradients = replicas.GradientViews(named, views, self)
         module.register_forward_pre_hook(lambda *_: self._before_forward(), prepend=True)
+        for one in module.modules():
+            one.register_state_dict_pre_hook(lambda *_: self.wait())
+            one.register_load_state_dict_pre_hook(lambda *_: self.wait())
         self._arrivals = UnitArrivals(module, named, self._tensors, self.core) if wait_by_unit else None
         self._generation = self.core.generation()
         self._marked, self._sync, self._under_way, self.reduced = [], True, False, False

@@ -80,7 +80,7 @@ class UnitSharding:
         self._absent = [_absent(name, tensor) for (name, _), tensor in zip(self._named, self._tensors)]
         self._number_of = {parameter: number for number, (_, parameter) in enumerate(self._named)}
         self._lent = set()
-        self._sync, self.reduced = True, False
+        self._sync, self._reduced = True, False
         self._hook_root()
         self._turns, first = [], 0
         for index, unit in enumerate(kept):
@@ -89,6 +89,10 @@ class UnitSharding:
             self._turns.append(turns)
             self._hook(turns)
         self._hook_state_dicts()
+
+    @property
+    def reduced(self):
+        return self._reduced and self._sync  # under no_sync() the core does not step
 
     def index(self, position):
         return self._numbers[position]
@@ -115,7 +119,7 @@ class UnitSharding:
         self._sync = sync
 
     def after_step(self):
-        self.reduced = False
+        self._reduced = False
         for turns in self._turns:
             turns.forwards = 0
         torch.autograd.graph.increment_version([parameter for _, parameter in self._named])
@@ -130,6 +134,8 @@ class UnitSharding:
     def _hook_root(self):
         self._module.register_forward_pre_hook(lambda *_: self._check(), prepend=True)
 
+    # torch.compile leaves its graphs for these three: in one, parameters would be taken before they are there.
+    @torch.compiler.disable
     def _check(self):
         if torch._C._current_graph_task_id() != -1:
             return
@@ -155,6 +161,7 @@ class UnitSharding:
         module.register_forward_pre_hook(functools.partial(self._before_forward, turns), with_kwargs=True)
         module.register_forward_hook(functools.partial(self._after_forward, turns), always_call=True)
 
+    @torch.compiler.disable
     def _before_forward(self, turns, module, args, kwargs):
         if turns.turn is not None or self._lent:
             return  # recomputation within backward; a module that calls itself; or parameters are whole
@@ -167,6 +174,7 @@ class UnitSharding:
         for one in inputs:
             one.register_hook(lambda _: self._has_input_gradient(turns, left))
 
+    @torch.compiler.disable
     def _after_forward(self, turns, module, args, output):
         if turns.turn != "forward" or self._lent:
             return
@@ -216,7 +224,7 @@ class UnitSharding:
         turns.turn = None
         self._show(turns.numbers, self._absent)
         self.core.after_backward(turns.index, sorted(turns.waiting))
-        self.reduced = True
+        self._reduced = self._reduced or self._sync
 
     # --- whole parameters ---
 
@@ -240,9 +248,25 @@ class UnitSharding:
             parameter = self._named[number][1]
             if parameter._version != version:
                 self.core.set_state(number, "master", parameter.detach())
+            else:
+                self._keep_unnoticed(number, parameter.detach())
             parameter.data = self._absent[number]
             self.core.take_back(number)
             self._lent.discard(number)
+        if versions:
+            self.core.share()
+
+    def _keep_unnoticed(self, number, whole):
+        """What was written by way of .data, of which there is no version: this rank's part of it. share() must follow, on every
+        rank, whoever has found something."""
+        first, count = self.core.shard(number)
+        like = self.core.layout(number)
+        here = torch.empty_strided(like.shape, like.stride(), dtype=whole.dtype).copy_(whole)
+        here = here.as_strided((here.numel(),), (1,))[first : first + count]
+        master = self.core.state_shard(number, "master")
+        same = master.to(here.dtype) == here
+        if not same.all():
+            self.core.set_state_shard(number, "master", torch.where(same, master, here.float()))
 
     @contextlib.contextmanager
     def whole_parameters(self):

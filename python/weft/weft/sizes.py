@@ -11,7 +11,10 @@ def of(size: int | str, name: str) -> int:
     """Bytes, of a number or of text such as "64M", with powers of 1024 as in WEFT_ settings; "64Mi" and "64MiB" are the
     same. `name` is what errors call it."""
     if isinstance(size, str):
-        return backend.extension().parse_bytes(size)
+        try:
+            return backend.extension().parse_bytes(size)
+        except ValueError as error:
+            raise ValueError(f"{name}: {str(error).removeprefix('weft: ')}") from error
     try:
         bytes_ = operator.index(size)
     except TypeError:

@@ -57,7 +57,7 @@ class TrainingState:
         return {
             "model": {**self._rest(), **model},
             "optimizer": states,
-            "steps": steps,
+            "steps": json.dumps(steps),
             "groups": json.dumps(groups, default=float),
             "extra": {str(index): one.state_dict() for index, one in enumerate(self._extra)},
         }
@@ -86,10 +86,19 @@ def _sharded(zero):
         kept = {"master": master} if like.dtype != torch.float32 else {}
         kept |= {state: zero._core.state_shard(index, state) for state in names if state != "master"}
         states[name] = {state: Shard(like, first, values) for state, values in kept.items()}
-    return model, states, zero._core.step_count()
+    return model, states, dict.fromkeys(states, zero._core.step_count())
+
+
+def _steps_of(state_dict, names) -> dict:
+    """By parameter; those saved by earlier versions have one number for all."""
+    saved = state_dict["steps"]
+    return dict.fromkeys(names, saved) if isinstance(saved, int) else json.loads(saved)
 
 
 def _load_sharded(zero, module, state_dict):
+    steps = {taken for taken in _steps_of(state_dict, state_dict["optimizer"]).values() if taken}
+    if len(steps) > 1:
+        raise ValueError("weft.TrainingState: parameters have had different numbers of steps, and in a ZeroOptimizer all have the same")
     for name, index, names in zero._each():
         states = state_dict["optimizer"][name]
         zero._core.set_state_shard(index, "master", states.get("master", state_dict["model"][name]).values)
@@ -98,23 +107,28 @@ def _load_sharded(zero, module, state_dict):
                 zero._core.set_state_shard(index, state, states[state].values)
     zero._core.share()
     zero._sharding.shared()
-    zero._core.set_step_count(state_dict["steps"])
+    zero._core.set_step_count(steps.pop() if steps else 0)
 
 
 def _named(module):
     return {parameter: name for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
+def _trained(group) -> list:
+    """Those that are frozen are among the model's values, and have no states."""
+    return [parameter for parameter in group["params"] if parameter.requires_grad]
+
+
 def _whole(module, optimizer):
-    """All states, made now where there are none yet, so that there is something to load into."""
+    """All states, made now where there are none yet, so that there is something to load into; such have had no step."""
     names = _named(module)
     model = {name: parameter.detach() for parameter, name in names.items()}
-    states, steps = {}, 0
+    states, steps = {}, {}
     for group in optimizer.param_groups:
         wanted = optimizer._states(group)
-        for parameter in group["params"]:
+        for parameter in _trained(group):
             kept = optimizer.state.get(parameter, {})
-            steps = max(steps, int(kept.get("step", bool(kept))))
+            steps[names[parameter]] = int(kept.get("step", bool(kept)))
             mine = {n: kept[n] if n in kept else torch.zeros_like(parameter, dtype=torch.float32) for n in wanted}
             if parameter.dtype != torch.float32:
                 mine["master"] = kept["master"] if "master" in kept else parameter.detach().float()
@@ -127,12 +141,14 @@ def _load_whole(optimizer, module, state_dict):
     with torch.no_grad():
         for parameter, name in names.items():
             parameter.copy_(state_dict["model"][name])
+    steps = _steps_of(state_dict, names.values())
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
+        for parameter in _trained(group):
+            taken = steps[names[parameter]]
             kept = dict(state_dict["optimizer"][names[parameter]])
             if optimizer._shows_step:
-                kept["step"] = torch.tensor(float(state_dict["steps"]))
-            optimizer.state[parameter] = kept if state_dict["steps"] else {}
+                kept["step"] = torch.tensor(float(taken))
+            optimizer.state[parameter] = kept if taken else {}
 
 
 class CheckpointSaver:

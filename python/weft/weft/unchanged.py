@@ -4,7 +4,7 @@ for several.
     making a torch.optim optimizer   replicates the module that has its parameters, or shards the optimizer, by the strategy;
                                      Adam, AdamW, SGD and Adagrad become weft.optim's
     iterating a DataLoader           while that module trains each rank takes its share of every batch; in evaluation, all of it
-    torch.save                       rank 0 writes, the others wait
+    torch.save                       rank 0 writes files, the others wait; into memory each rank does
     printing                         rank 0 alone
     random numbers                   all ranks begin with rank 0's seed, which orders the data alike
 """
@@ -16,6 +16,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import io
 import os
 import random
 import runpy
@@ -98,7 +99,7 @@ class Training:
 
     def _replicate(self, kind, module, groups, options, _):
         wrapper = DistributedDataParallel(module)
-        module.register_forward_pre_hook(lambda *_: wrapper.before_forward())
+        module.register_forward_pre_hook(torch.compiler.disable(lambda *_: wrapper.before_forward()))
         self.wrappers.append(wrapper)
         if kind in FUSED:
             return _made(FUSED[kind])(groups, max_norm=self.clip_grad, **_without_torchs(options))
@@ -118,7 +119,8 @@ class Training:
         self.modules.append(module)
         self.optimizers.append(optimizer)
         # A forward in training is a micro-batch; of --accumulate the last one's backward communicates.
-        syncs = optimizer if isinstance(optimizer, ZeroOptimizer) else self.wrappers[-1]
+        sharded = isinstance(optimizer, ZeroOptimizer)
+        syncs = optimizer if sharded else self.wrappers[-1]
         forwards = [0]
 
         def count(trained, *_):
@@ -127,7 +129,19 @@ class Training:
                 if self.accumulate > 1:
                     syncs.set_sync(forwards[0] % self.accumulate == 0)
 
-        module.register_forward_pre_hook(count, prepend=True)  # ahead of those that the strategy has
+        def check_passes(*_):
+            last = forwards[0] % self.accumulate
+            if last:
+                raise Refused(
+                    f"--accumulate {self.accumulate}, but a step of the script comes after {last}; it has to come after every "
+                    f"{self.accumulate} backwards, also where an epoch ends"
+                )
+
+        # Ahead of those that the strategy has; no part of what the script compiles.
+        module.register_forward_pre_hook(torch.compiler.disable(count), prepend=True)
+        optimizer.register_step_pre_hook(check_passes)
+        if sharded:
+            optimizer.register_step_post_hook(lambda *_: optimizer.wait())  # the script reads parameters as it likes
         if self.precision != "fp32":
             module.forward = _autocast(module.forward, {"bf16": torch.bfloat16, "fp16": torch.float16}[self.precision])
         if self.scaling is not None:
@@ -277,21 +291,27 @@ def applied(training: Training):
     def iterated(loader):
         if training.ranks == 1:
             return iterate(loader)
-        if loader.batch_sampler is None and training.shares():
+        shares = training.shares()
+        indexed = loader.batch_sampler is not None and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        if shares and not indexed:
             raise Refused(
                 "a DataLoader without batches of its own (batch_size=None, or an IterableDataset) cannot be shared among ranks; "
                 "give it a dataset with indices and a batch_size"
             )
-        if loader.batch_sampler is not None and not isinstance(loader.batch_sampler, _Shares):
+        if shares:
+            same_random_numbers()
+        if indexed and not isinstance(loader.batch_sampler, _Shares):
             object.__setattr__(loader, "batch_sampler", _Shares(loader.batch_sampler, training))  # past DataLoader's own guard
         return iterate(loader)
 
     def refuse_group(*_, **__):
         raise Refused("the script makes a process group itself, so it is no script for one process; start it with torchrun")
 
-    def save_once(*arguments, **keywords):
+    def save_once(obj, f, *arguments, **keywords):
+        if isinstance(f, io.BytesIO):  # which nobody else can read; so is a tensor pickled, on whatever rank
+            return save(obj, f, *arguments, **keywords)
         if training.rank == 0:
-            save(*arguments, **keywords)
+            save(obj, f, *arguments, **keywords)
         dist.barrier()
 
     optimizers.__new__ = staticmethod(make)
@@ -355,6 +375,20 @@ def same_seed() -> None:
         sys.modules["numpy"].random.seed(seed.item() % 2**32)
 
 
+def same_random_numbers() -> None:
+    """Rank 0's from here on: samplers draw the order of the data, and shares that are not equally large, or of other samples,
+    may have drawn unequally often."""
+    numpy = sys.modules.get("numpy")
+    of_torch = torch.get_rng_state()
+    others = [random.getstate(), None if numpy is None else numpy.random.get_state()]
+    dist.broadcast(of_torch, 0)
+    dist.broadcast_object_list(others)
+    torch.set_rng_state(of_torch)
+    random.setstate(others[0])
+    if numpy is not None:
+        numpy.random.set_state(others[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="weft-run")
     parser.add_argument("--strategy", required=True)
@@ -376,7 +410,11 @@ def main() -> None:
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     try:
         with applied(training):
-            runpy.run_path(options.script, run_name="__main__")
+            try:
+                runpy.run_path(options.script, run_name="__main__")
+            except SystemExit as left:  # sys.exit(main())
+                if left.code not in (None, 0):
+                    raise
         training.check_end(options.script)
         dist.barrier()
         dist.destroy_process_group()

@@ -135,7 +135,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         untrained = [p.data for p in module.parameters() if not p.requires_grad]
         replicas.broadcast(list(module.buffers()) + untrained, self.process_group)
         if broadcast_buffers and any(True for _ in module.buffers()):
-            module.register_forward_pre_hook(lambda *_: self._before_forward())
+            module.register_forward_pre_hook(lambda called, *_: self._before_forward() if called is module else None)  # copies have it too
         self._core = self._sharding.core
         bare.keep(self, self._named)
         self._sync = True
@@ -296,9 +296,18 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
     # --- checkpoints ---
 
+    def __getstate__(self):
+        raise TypeError("weft.ZeroOptimizer: it cannot be copied or pickled; save its state_dict()")
+
+    def _group_of(self, index):
+        return next(g for g in self.param_groups if any(p is self._named[index][1] for p in g["params"]))
+
+    def _first_values(self, index):
+        """What a state of the parameter is before its first step."""
+        return torch.full(self._named[index][1].shape, float(self._rules._initial(self._group_of(index))))
+
     def _state_names(self, index):
-        group = next(g for g in self.param_groups if any(p is self._named[index][1] for p in g["params"]))
-        names = self._rules._states(group)
+        names = self._rules._states(self._group_of(index))
         narrow = self._named[index][1].dtype != torch.float32 and self._rules._master_weights
         return names + (["master"] if narrow else [])
 
@@ -340,8 +349,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
             if original is not None:
                 self._core.set_state(here, "master", original)
             for state in self._state_names(index):
-                if state != "master" and saved.get(state) is not None:
-                    self._core.set_state(here, state, saved[state])
+                if state != "master":
+                    values = saved.get(state)
+                    self._core.set_state(here, state, self._first_values(index) if values is None else values)
         momenta = any(saved.get("momentum_buffer") is not None for saved in state_dict["state"].values())
         self._core.set_step_count(int(steps.pop()) if steps else int(momenta))
         for group, saved in zip(self.param_groups, groups):

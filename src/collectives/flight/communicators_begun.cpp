@@ -15,7 +15,7 @@ struct Begun {
   std::list<BegunCommunicator> all;
 };
 
-/// Never destroyed, as the registry of recorders is not.
+/// Never destroyed, for the same reason as the registry of recorders.
 Begun& begun() {
   static auto* const instance = new Begun;
   return *instance;

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// A communicator that this process is making, which takes until every rank has come.
+/// A communicator that this process is making; that lasts until every rank has come.
 struct BegunCommunicator {
   std::string name;  ///< what the application calls it; may be empty
   int rank = 0;
@@ -16,7 +16,8 @@ struct BegunCommunicator {
   long pid = 0;
 };
 
-/// While one lives, dumps of flight recorders tell of a communicator that is being made. Any thread.
+/// While one lives, dumps of flight recorders say that a communicator is being made, so that a job that hangs there can
+/// be explained. Any thread.
 class BeginningOfCommunicator {
  public:
   BeginningOfCommunicator(std::string name, int rank, int size);
@@ -28,7 +29,7 @@ class BeginningOfCommunicator {
   std::list<BegunCommunicator>::iterator place_;
 };
 
-/// Those of this process, rather than of the one that it was forked from.
+/// The communicators that this process is making, without those of the process that it was forked from.
 [[nodiscard]] std::vector<BegunCommunicator> begun_communicators();
 
 }  // namespace weft

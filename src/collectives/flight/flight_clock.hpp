@@ -7,11 +7,11 @@
 
 namespace weft {
 
-/// Whether work on so many elements, as a call counts them, is timed by a precise clock. Small work of the calling
-/// thread is timed by the kernel's coarse one (a tick, 1 to 10 ms): a precise one would cost a tenth of the smallest
-/// call.
+/// Whether work on so many elements, as a call counts them, is timed by the precise clock. Small work on the calling
+/// thread is timed by the kernel's coarse clock (ticks of 1 to 10 ms): reading the precise one would take a tenth of
+/// the smallest call's time.
 [[nodiscard]] inline bool is_timed_precisely(std::size_t elements, bool on_stream) noexcept {
-  constexpr std::size_t kPrecise = std::size_t{8} << 10;  // take so long that a precise clock does not show
+  constexpr std::size_t kPrecise = std::size_t{8} << 10;  // calls of this size take so long that its cost does not show
   return on_stream || elements >= kPrecise;
 }
 

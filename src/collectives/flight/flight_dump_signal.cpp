@@ -1,5 +1,6 @@
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,24 +19,29 @@
 namespace weft {
 namespace {
 
-// What the handler needs. A signal handler has no argument of its own, so these are the process's; changed only while
-// the handler is not installed.
-sem_t g_wake;  // of the listener; no descriptor, which programs close by the thousand
+// What the handler needs. A signal handler gets no argument of its own, so these are global. They change only while the
+// handler is not installed.
+sem_t g_wake;  // wakes the listener; not a file descriptor, since some programs close every descriptor they find
 std::atomic<bool> g_stop{false};
-std::atomic<pid_t> g_owner{0};   // its process: a forked child inherits the handler but not the listener
+std::atomic<pid_t> g_owner{0};   // the listener's process: a forked child inherits the handler but not the listener
 struct sigaction g_previous {};  // what SIGUSR2 did before
+std::atomic<pid_t> g_chains{0};  // the thread that is inside g_previous, which may call this handler again
 
 static_assert(std::atomic<pid_t>::is_always_lock_free);
 
 /// Only async-signal-safe calls.
 void on_signal(int signal, siginfo_t* info, void* context) {
   int const saved = errno;
+  auto const self = static_cast<pid_t>(::syscall(SYS_gettid));
+  if (g_chains.load() == self) return;  // called by a handler that was installed over this one, and that this one calls
   if (g_owner.load() == ::getpid()) sem_post(&g_wake);
+  g_chains.store(self);
   if ((g_previous.sa_flags & SA_SIGINFO) != 0) {
     g_previous.sa_sigaction(signal, info, context);
   } else if (g_previous.sa_handler != SIG_DFL && g_previous.sa_handler != SIG_IGN) {
     g_previous.sa_handler(signal);
   }
+  g_chains.store(0);
   errno = saved;
 }
 
@@ -77,7 +83,7 @@ std::vector<std::string> dump_flight_recorders() {
   return paths;
 }
 
-/// The handler and the thread that it wakes to do the writing.
+/// Installs the handler, and has the thread that the handler wakes to write the dumps.
 class FlightDumpSignal::Listener {
  public:
   Listener() : process_(::getpid()) {
@@ -88,7 +94,7 @@ class FlightDumpSignal::Listener {
     g_owner = process_;
     struct sigaction current {};
     sigaction(SIGUSR2, nullptr, &current);
-    if (is_ours(current)) return;  // inherited through fork(), with what it calls in turn
+    if (is_ours(current)) return;  // inherited through fork(), together with g_previous
     g_previous = current;
     struct sigaction action {};
     action.sa_sigaction = on_signal;
@@ -98,7 +104,7 @@ class FlightDumpSignal::Listener {
   }
 
   ~Listener() {
-    if (process_ != ::getpid()) {  // a forked child's copy: the thread is not here
+    if (process_ != ::getpid()) {  // a forked child's copy: the thread does not exist here
       (void)thread_.release();     // NOLINT(bugprone-unused-return-value): nothing to join
       return;
     }
@@ -128,7 +134,7 @@ class FlightDumpSignal::Listener {
   }
 
  private:
-  /// The last one may still be on its way out when the next one is made.
+  /// Held while the handler changes: a Listener may still be ending when the next one is made.
   static std::mutex& changing() {
     static std::mutex mutex;
     return mutex;

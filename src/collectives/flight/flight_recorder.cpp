@@ -33,7 +33,7 @@ std::uint64_t random_number() {
   return (std::uint64_t{source()} << 32U) | source();
 }
 
-/// Rank 0's number, on every rank.
+/// A random number of rank 0, the same on every rank.
 std::uint64_t agree_on_number(Bootstrap& bootstrap) {
   auto const mine = random_number();
   auto const all = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)));
@@ -42,7 +42,8 @@ std::uint64_t agree_on_number(Bootstrap& bootstrap) {
   return first;
 }
 
-/// Steady times as nanoseconds of Unix time, by the offset at one instant; null where unknown.
+/// Converts times of the steady clock to nanoseconds of Unix time, by the clocks' offset at one instant; unknown times
+/// become null.
 class WallClock {
  public:
   WallClock()
@@ -79,6 +80,14 @@ json to_json(FlightEntry const& entry, WallClock const& clock) {
           {"finished_ns", clock.at(entry.finished)}};
 }
 
+/// "recv(7 × f32, from any rank, tag 3)"
+std::string describe(Message const& message, Contract const& contract) {
+  auto text = weft::describe(contract);
+  if (message.peer < 0) text = fmt::format("recv({} × {}, from any rank)", contract.count, to_string(contract.dtype));
+  if (message.has_tag) text.insert(text.size() - 1, fmt::format(", tag {}", message.tag));
+  return text;
+}
+
 json to_json(MessageEntry const& entry, WallClock const& clock) {
   auto const& message = entry.message;
   auto const sends = message.direction == Message::Direction::send;
@@ -86,10 +95,11 @@ json to_json(MessageEntry const& entry, WallClock const& clock) {
                           .root = static_cast<std::uint32_t>(message.peer),
                           .operation = sends ? Operation::send : Operation::receive,
                           .dtype = message.dtype};
-  return {{"message", describe(contract)},
+  return {{"message", describe(message, contract)},
           {"operation", to_string(contract.operation)},
           {"peer", message.peer},
-          {"number", message.number + 1},
+          {"number", message.peer < 0 ? 0 : message.number + 1},
+          {"tag", message.has_tag ? json(message.tag) : json()},
           {"count", contract.count},
           {"dtype", to_string(message.dtype)},
           {"bytes", message.bytes},
@@ -99,7 +109,7 @@ json to_json(MessageEntry const& entry, WallClock const& clock) {
           {"finished_ns", clock.at(entry.finished)}};
 }
 
-/// A file that appears whole or not at all.
+/// Writes a file that appears whole or not at all.
 void write_file(std::filesystem::path const& path, std::string const& content) {
   auto temporary = path;
   temporary += ".part";
@@ -216,7 +226,7 @@ std::string FlightRecorder::to_json(std::string const& reason) const {
 }
 
 std::filesystem::path FlightRecorder::dump(std::string const& reason) const {
-  std::scoped_lock const lock(writing_);  // a failing call, a signal and the program may want it at the same time
+  std::scoped_lock const lock(writing_);  // a failed call, a signal and the program may ask for it at the same time
   std::filesystem::path const folder = directory_.value_or(".");
   try {
     std::filesystem::create_directories(folder);

@@ -29,10 +29,11 @@ struct FlightIdentity {
   std::string name{};  ///< what the application calls the communicator; may be empty
 };
 
-/// Remembers the last calls of one rank of a communicator, and writes them down when something goes wrong.
+/// Remembers the last calls and messages of one rank of a communicator, and writes them to a file when a call fails
+/// because of its peers, or on request.
 ///
-/// record() of a call is for the thread that runs calls, enqueue() for the one that issues them, everything else for
-/// any.
+/// Only the thread that runs calls may record() a call, and only the thread that issues calls may enqueue() one. All
+/// else is for any thread.
 class FlightRecorder {
  public:
   /// Collective: the ranks agree on the communicator's identity. dump_flight_recorders() and SIGUSR2 find the recorder
@@ -43,20 +44,20 @@ class FlightRecorder {
   FlightRecorder(FlightIdentity identity, Config const& config);
 
   void enqueue(Call const& call) noexcept { ring_.enqueue(call); }
-  /// The same where the time is known.
+  /// The same for a caller that knows the time.
   void enqueue(Call const& call, std::chrono::steady_clock::time_point now) noexcept { ring_.enqueue(call, now); }
 
   /// For calls that another thread starts and ends, see FlightRing.
   void prepare(std::uint64_t sequence) noexcept { ring_.prepare(sequence); }
 
-  /// The parts of record() by themselves, for calls that run where this process does not see them: one thread, in the
-  /// order of their numbers.
+  /// The parts of record() by themselves, for calls that do not run inside a function, such as those on a device. For
+  /// one thread, in the order of the calls' numbers.
   void start(Call const& call) noexcept { ring_.start(call); }
   void finish(Call const& call) noexcept { ring_.finish(call); }
   void fail(Call const& call, std::exception const& error) noexcept;
 
-  /// Runs `body` as `call`. What it throws is recorded, and the first peer_lost, timeout, mismatch or aborted is dumped
-  /// to config.flight_directory.
+  /// Runs `body` as `call`, and records what it throws. The first peer_lost, timeout, mismatch or aborted makes the
+  /// recorder write its dump to config.flight_directory.
   template <typename Body>
   void record(Call const& call, Body&& body) {
     ring_.start(call);
@@ -83,14 +84,21 @@ class FlightRecorder {
     transfer.finish(FlightState::finished);
   }
 
-  /// One message whose beginning and end are told apart. Any thread.
+  /// The parts of that record() by themselves. The caller finish()es the returned RecordedTransfer in any case, and
+  /// then calls fail() if it failed. Any thread.
+  [[nodiscard]] RecordedTransfer begin(std::span<Message const> messages, bool on_stream) {
+    return {message_ring_, messages, on_stream};
+  }
+  void fail(RecordedTransfer const& transfer, std::exception const& error) noexcept;
+
+  /// Records one message by separate calls at its beginning and at its end. Any thread.
   [[nodiscard]] std::uint64_t begin(Message const& message) noexcept { return message_ring_.start(message, false); }
   void end(std::uint64_t record, Message const& message, FlightState state) noexcept {
     message_ring_.finish(record, message, false, state);
   }
 
-  /// Writes this rank's dump, in place of its earlier one, to config.flight_directory or else the current directory;
-  /// returns its path. docs/debugging-hangs.md describes the file. Any thread. @throws Error{system}
+  /// Writes this rank's dump to config.flight_directory, or else to the current directory, over its earlier one, and
+  /// returns the path. docs/debugging-hangs.md describes the file. Any thread. @throws Error{system}
   std::filesystem::path dump(std::string const& reason) const;
 
   [[nodiscard]] FlightIdentity const& identity() const noexcept { return identity_; }
@@ -105,8 +113,7 @@ class FlightRecorder {
     std::string text;
   };
 
-  void fail(RecordedTransfer const& transfer, std::exception const& error) noexcept;
-  /// Of a call, or of messages.
+  /// Notes the failure of a call or, where `of_messages`, of messages; `numbers`: see Failure::number.
   void note(std::span<std::uint64_t const> numbers, bool of_messages, std::exception const& error) noexcept;
   void dump_once(ErrorCode code) noexcept;
   [[nodiscard]] std::optional<Failure> failure_of(bool of_message, std::uint64_t number) const;
@@ -116,9 +123,9 @@ class FlightRecorder {
   FlightRing ring_;
   MessageRing message_ring_;
   std::atomic<bool> dumped_{false};
-  mutable std::mutex mutex_;      // of failures_
-  std::deque<Failure> failures_;  // of the last failed calls
-  mutable std::mutex writing_;
+  mutable std::mutex mutex_;      // guards failures_
+  std::deque<Failure> failures_;  // of the last calls and messages that failed
+  mutable std::mutex writing_;    // held while a dump is written
 };
 
 }  // namespace weft

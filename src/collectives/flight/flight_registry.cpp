@@ -15,7 +15,7 @@ struct Registry {
   std::vector<std::weak_ptr<FlightRecorder>> recorders;
 };
 
-/// Never destroyed: the signal's thread may look at it while the process ends.
+/// Never destroyed: the thread that the signal wakes may use it while the process ends.
 Registry& registry() {
   static auto* const instance = new Registry;
   return *instance;

@@ -7,11 +7,11 @@ namespace weft {
 
 class FlightRecorder;
 
-/// A signal and dump_flight_recorders() mean every communicator of the process, whoever made it: so there is one list
-/// of them per process, of recorders that it does not keep alive. Any thread.
+/// Adds a recorder to the process's one list, in which the signal and dump_flight_recorders() find the recorders of all
+/// communicators, whoever made them. The list does not keep recorders alive. Any thread.
 void register_flight_recorder(std::shared_ptr<FlightRecorder> const& recorder);
 
-/// Those that still live and were made by this process rather than by the one it was forked from.
+/// The recorders that are still alive and were made by this process, not by the one that it was forked from.
 [[nodiscard]] std::vector<std::shared_ptr<FlightRecorder>> registered_flight_recorders();
 
 }  // namespace weft

@@ -13,7 +13,7 @@ constexpr std::uint64_t kOnStream = 0x8;
 constexpr unsigned kHowShift = 4;
 constexpr std::uint64_t kHowMask = 0xf;
 constexpr unsigned kRankShift = 8;
-constexpr std::uint64_t kRankMask = 0x3f;  // those of one host, see shm::kMaxRanks
+constexpr std::uint64_t kRankMask = 0x3f;  // a rank of one host, see shm::kMaxRanks
 constexpr unsigned kSequenceShift = 14;
 static_assert(static_cast<std::uint64_t>(FlightState::failed) <= kStateMask);
 static_assert(static_cast<std::uint64_t>(Route::How::places_differ) <= kHowMask);
@@ -68,7 +68,7 @@ void FlightRing::enqueue(Call const& call) noexcept {
 
 void FlightRing::write_enqueue(Call const& call, std::uint64_t now) noexcept {
   issued_.store(call.sequence, std::memory_order_release);
-  // Every call up to the slot's last owner has ended: nobody else writes to it.
+  // Goes on only if all calls up to the slot's last owner have ended: then nobody else writes to the slot.
   if (call.sequence > ended_.load(std::memory_order_acquire) + mask_ + 1) return;
   auto& slot = slot_of(call.sequence);
   auto const head = head_of(call);
@@ -82,7 +82,7 @@ void FlightRing::write_start(Call const& call) noexcept {
   auto& slot = slot_of(call.sequence);
   auto const head = head_of(call);
   if (slot.head.load(std::memory_order_relaxed) != (head | bits_of(FlightState::enqueued))) {
-    // Stores that release keep the words behind the head that says `writing`.
+    // The words are stored with release, so that none of them becomes visible before the head that says `writing`.
     slot.head.store(head | bits_of(FlightState::writing), std::memory_order_relaxed);
     describe(slot, call);
     slot.enqueued.store(0, std::memory_order_release);
@@ -93,7 +93,7 @@ void FlightRing::write_start(Call const& call) noexcept {
 
 void FlightRing::write_finish(Call const& call, FlightState state) noexcept {
   bool const precisely = is_precise(call);
-  // By the coarse clock a brief call ends when it began.
+  // By the coarse clock a brief call ends at the time it began, so the clock need not be read.
   if (call.brief && !precisely)
     return write_finish(call, state, slot_of(call.sequence).started.load(std::memory_order_relaxed));
   write_finish(call, state, flight_time(precisely));
@@ -126,7 +126,7 @@ bool FlightRing::read(Slot const& slot, FlightEntry& entry) noexcept {
 }
 
 std::vector<FlightEntry> FlightRing::entries() const {
-  constexpr int kAttempts = 16;  // a busy rank may overtake the reader; what it overwrites is not missed
+  constexpr int kAttempts = 16;  // a busy rank may overtake the reader, which then leaves that slot out
   std::vector<FlightEntry> whole;
   for (std::size_t i = 0; i < capacity(); ++i) {
     FlightEntry entry;

@@ -10,9 +10,15 @@ namespace {
 
 constexpr std::uint64_t kMessageStateMask = 0x7f;
 constexpr std::uint64_t kMessageOnStream = 0x80;
+constexpr std::uint64_t kHasTag = std::uint64_t{1} << 32U;
 
 std::uint64_t head_of(std::uint64_t record, bool on_stream, FlightState state) noexcept {
   return (record << 8U) | (on_stream ? kMessageOnStream : 0) | static_cast<std::uint64_t>(state);
+}
+
+std::uint64_t shape_of(Message const& message) noexcept {
+  return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(message.peer)) << 32U) |
+         (static_cast<std::uint64_t>(message.dtype) << 8U) | static_cast<std::uint64_t>(message.direction);
 }
 
 FlightState state_of(std::uint64_t head) noexcept {
@@ -29,7 +35,7 @@ MessageRing::MessageRing(std::size_t capacity) {
 }
 
 std::uint64_t MessageRing::start(Message const& message, bool on_stream) noexcept {
-  constexpr int kAttempts = 8;  // slots of messages that are still under way are passed over
+  constexpr int kAttempts = 8;  // passes over slots of messages that are still under way
   if (slots_ == nullptr) return 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     auto const record = next_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -37,12 +43,10 @@ std::uint64_t MessageRing::start(Message const& message, bool on_stream) noexcep
     auto head = slot.head.load(std::memory_order_acquire);
     if (state_of(head) == FlightState::started || state_of(head) == FlightState::writing) continue;
     if (!slot.head.compare_exchange_strong(head, head_of(record, on_stream, FlightState::writing))) continue;
-    slot.shape.store((static_cast<std::uint64_t>(static_cast<std::uint32_t>(message.peer)) << 32U) |
-                         (static_cast<std::uint64_t>(message.dtype) << 8U) |
-                         static_cast<std::uint64_t>(message.direction),
-                     std::memory_order_release);
+    slot.shape.store(shape_of(message), std::memory_order_release);
     slot.bytes.store(message.bytes, std::memory_order_release);
     slot.number.store(message.number, std::memory_order_release);
+    slot.tag.store(message.has_tag ? kHasTag | static_cast<std::uint32_t>(message.tag) : 0, std::memory_order_release);
     slot.started.store(flight_time(message.bytes / size_of(message.dtype), on_stream), std::memory_order_release);
     slot.finished.store(0, std::memory_order_release);
     slot.head.store(head_of(record, on_stream, FlightState::started), std::memory_order_release);
@@ -54,6 +58,10 @@ std::uint64_t MessageRing::start(Message const& message, bool on_stream) noexcep
 void MessageRing::finish(std::uint64_t record, Message const& message, bool on_stream, FlightState state) noexcept {
   if (record == 0) return;
   auto& slot = slots_[record & mask_];
+  if (message.has_tag) {  // a Messenger's message, whose sender may have been unknown at the start
+    slot.shape.store(shape_of(message), std::memory_order_release);
+    slot.number.store(message.number, std::memory_order_release);
+  }
   slot.finished.store(flight_time(message.bytes / size_of(message.dtype), on_stream), std::memory_order_release);
   slot.head.store(head_of(record, on_stream, state), std::memory_order_release);
 }
@@ -70,6 +78,9 @@ bool MessageRing::read(Slot const& slot, MessageEntry& entry) noexcept {
                    .peer = static_cast<int>(static_cast<std::uint32_t>(shape >> 32U)),
                    .bytes = slot.bytes.load(std::memory_order_acquire),
                    .number = slot.number.load(std::memory_order_acquire)};
+  auto const tag = slot.tag.load(std::memory_order_acquire);
+  entry.message.has_tag = (tag & kHasTag) != 0;
+  entry.message.tag = static_cast<int>(static_cast<std::uint32_t>(tag));
   entry.started = to_flight_time(slot.started.load(std::memory_order_acquire));
   bool const ended = entry.state == FlightState::finished || entry.state == FlightState::failed;
   entry.finished = to_flight_time(ended ? slot.finished.load(std::memory_order_acquire) : 0);

@@ -1,5 +1,5 @@
-// all_gather over several hosts: each part crosses to every other host once, and the ranks of a host share what came,
-// block by block, while others cross.
+// all_gather over several hosts, block by block: each part crosses to every other host once, and the ranks of a host
+// share the blocks that came while further ones cross.
 #include <algorithm>
 
 #include "collectives/hierarchical/crossing.hpp"
@@ -27,7 +27,7 @@ void HierarchicalBackend::bring_in(Crossing& crossing, void* recv, Ranges const&
 void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& parts) {
   std::size_t longest = 0;
   for (auto const& part : parts) longest = std::max(longest, part.count);
-  // A block at a time where nothing is under way meanwhile would only be more calls.
+  // Without messages nothing is under way between steps, so smaller blocks would only mean more calls.
   auto const block = between_ ? std::max<std::size_t>(kSlice / size_of(call.contract.dtype), 1) : longest;
   auto const blocks = longest == 0 ? 0 : ceil_div(longest, block);
   Crossing crossing(*this, call);
@@ -39,7 +39,7 @@ void HierarchicalBackend::share(Call const& call, void* recv, Ranges const& part
   }
 }
 
-// As many parts at a time as there are ranks, each from the rank that has it.
+// Each round shares as many parts as the host has ranks, each from the rank that has it.
 void HierarchicalBackend::share_inside(Call const& call, void* recv, Ranges const& parts) {
   auto const element = size_of(call.contract.dtype);
   if (layout_.locals().size() == 1) return;

@@ -1,5 +1,5 @@
 // all_reduce, reduce and reduce_scatter over several hosts: each rank combines a part of the elements, see combine.cpp
-// and combine_by_host.cpp; then all share the results, the root collects them, or they stay where they are.
+// and combine_by_host.cpp. Then all ranks share the results, or the root collects them, or they stay where they are.
 #include <algorithm>
 
 #include "collectives/hierarchical/hierarchical_backend.hpp"

@@ -1,9 +1,9 @@
 // all_reduce over hosts of equally many ranks, chunk by chunk through both levels. Each rank of a host has a slice of
-// the buffer, and its counterparts on the other hosts have the same. For every chunk of its slice a rank combines the
-// contributions of its host, brings those of all hosts together, and shares the result with its host. Between two hosts
-// both combine all of a chunk: B bytes each way over a host's link, in one step. Between h hosts each combines one of h
-// shares of it and sends the others its results: 2B(h − 1)/h bytes, in two steps. All ranks of a host use its link at
-// once, and while some chunks cross it, others are combined and shared inside.
+// the buffer; its counterparts on the other hosts have the same slice. For every chunk of its slice, a rank combines
+// the contributions of its host, exchanges them with its counterparts, and shares the result with its host. Two hosts
+// both combine the whole chunk: B bytes each way over a host's link, in one step. Of h hosts each combines one of h
+// shares of the chunk and sends the others its results: 2B(h − 1)/h bytes, in two steps. All ranks of a host use its
+// link at once, and while some chunks cross it, others are combined and shared inside.
 #include <algorithm>
 
 #include "collectives/hierarchical/column.hpp"
@@ -19,20 +19,20 @@ bool HierarchicalBackend::goes_by_chunks(Call const& call) const noexcept {
          layout_.is_even() && combines_by_host(call) && !is_rounded(call);
 }
 
-/// Elements: of a buffer the slice of each local rank, of a slice its chunks, and of a chunk its shares, one for each
-/// host. All of them begin at whole cache lines.
+/// How the elements are divided: the buffer into a slice for each local rank, a slice into chunks, and a chunk into
+/// shares, one for each host (with two hosts, a single share). All of them begin at whole cache lines.
 struct HierarchicalBackend::Slices {
-  std::size_t count;  // of the buffer
+  std::size_t count;  // elements of the buffer
   std::size_t locals;
   std::size_t shares;
-  std::size_t chunk;  // the longest
+  std::size_t chunk;  // elements of the longest chunk
   std::size_t element;
 
   [[nodiscard]] Range slice(std::size_t local) const noexcept {
     auto const slice = part_of(count, local, locals, element);
     return {slice.first, slice.count};
   }
-  /// Of the first slice, which is the longest.
+  /// How many chunks the first slice has, which is the longest.
   [[nodiscard]] std::size_t chunks() const noexcept { return ceil_div(slice(0).count, chunk); }
   [[nodiscard]] Range part(std::size_t local, std::size_t k) const noexcept {
     auto const whole = slice(local);
@@ -44,7 +44,7 @@ struct HierarchicalBackend::Slices {
     auto const share = part_of(whole.count, index, shares, element);
     return {whole.first + share.first, share.count};
   }
-  /// Where combined contributions to chunk k are held: those of as many chunks as are under way have a place.
+  /// Where the host's combined contributions to chunk k are held; there are places for the chunks under way at once.
   [[nodiscard]] std::size_t place(std::size_t k) const noexcept { return k % p2p::RankOrder::kAhead * chunk; }
   /// Chunk k of every local rank's slice.
   [[nodiscard]] PartArrays parts(std::size_t k) const {
@@ -57,13 +57,13 @@ struct HierarchicalBackend::Slices {
   }
 };
 
-/// Results of this rank's share on their way to its counterparts, and theirs on the way here.
+/// Sends the results of this rank's share to its counterparts, and receives theirs.
 class HierarchicalBackend::ResultExchange {
  public:
   ResultExchange(Transport& column, Slices const& slices, std::size_t local, void* result)
       : column_(column), slices_(slices), local_(local), result_(result) {}
 
-  /// Begins with chunk k, which lies where it belongs. Pre: the one before has been waited for.
+  /// Begins to exchange chunk k, of which this rank's share is in place. Pre: the chunk before has been waited for.
   void begin(std::size_t k) {
     if (slices_.shares == 1) return;
     auto const mine = bytes_of(static_cast<std::size_t>(column_.rank()), k);
@@ -79,8 +79,8 @@ class HierarchicalBackend::ResultExchange {
     for (auto& each : under_way_) column_.wait(each);
     under_way_.clear();
   }
-  /// After a failure that the transport has been told.
-  void abandon() noexcept try { wait(); } catch (Error const&) {  // that one; nothing is under way any more
+  /// Ends what is under way after a failure that the transport knows of.
+  void abandon() noexcept try { wait(); } catch (Error const&) {  // that failure; nothing is under way any more
   }
 
  private:
@@ -155,7 +155,7 @@ void HierarchicalBackend::all_reduce_by_chunks(Call const& call) {
         results.begin(k);
         if (k + ahead < chunks) combine_chunk(call, slices, k + ahead, partials.data());
         order.go_on(k);
-        // Those that cross hosts have the time of a chunk.
+        // With more hosts, the results of a chunk have the time of the next one to cross.
         if (shares == 1) share_chunk(call, slices, k);
         if (shares > 1 && k > 0) share_chunk(call, slices, k - 1);
       }

@@ -1,4 +1,4 @@
-// broadcast over several hosts: every rank gets a part from the root, then all share theirs.
+// broadcast over several hosts: every rank gets a part from the root, then all ranks share their parts.
 #include "collectives/hierarchical/hierarchical_backend.hpp"
 #include "collectives/hierarchical/inner_call.hpp"
 
@@ -7,7 +7,7 @@ namespace weft::hierarchical {
 void HierarchicalBackend::broadcast(Call const& call) {
   if (is_flat(call)) return run_flat(call, &Backend::broadcast);
   enter(call);
-  // Every rank gets a part, then all share theirs: the root's host sends the buffer about once, not once per host.
+  // Sent this way, the buffer leaves the root's host about once, not once per host.
   auto const parts = even_split(call);
   auto const mine = static_cast<std::size_t>(rank());
   auto const root = static_cast<std::size_t>(call.contract.root);

@@ -6,11 +6,11 @@
 
 namespace weft::hierarchical {
 
-/// One rank of every host, in the order of the hosts, as a Transport of their own. Between calls of `all`, whose other
-/// messages it does not meet: each pair of ranks begins them in the same order.
+/// One rank of every host, in the order of the hosts, as a Transport of their own. It uses the messages of `all`: since
+/// each pair of ranks begins its messages in the same order, they cannot be mistaken for others of `all`.
 class Column final : public Transport {
  public:
-  /// `members`: ranks of `all`, of which the one at `rank` is this one.
+  /// `members`: their ranks in `all`; `rank`: the place of this rank among them.
   Column(Transport& all, std::vector<int> members, int rank) : all_(all), members_(std::move(members)), rank_(rank) {}
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
@@ -22,6 +22,7 @@ class Column final : public Transport {
     return all_.start_recv(member(from), bytes);
   }
   void wait(Request& request) override { all_.wait(request); }
+  void fail(ErrorCode code, std::string const& message) noexcept override { all_.fail(code, message); }
   void reduced(std::size_t bytes) override { all_.reduced(bytes); }
   [[nodiscard]] std::byte* phantom() const noexcept override { return all_.phantom(); }
 

@@ -1,4 +1,4 @@
-// Reductions in rank order: the contributions to a rank's part come together there, block by block.
+// Reductions in rank order: all contributions to a rank's part come to that rank, block by block, and it combines them.
 #include <algorithm>
 
 #include "collectives/hierarchical/hierarchical_backend.hpp"

@@ -1,5 +1,5 @@
-// Reductions by hosts first, block by block: the ranks of a host combine their contributions, then partial results of
-// each part come together at its rank, one from every host, while the next blocks are combined.
+// Reductions by hosts first, block by block: the ranks of a host combine their contributions; then the partial results
+// of each part, one from every host, come together at the part's rank while hosts combine the next blocks.
 #include <algorithm>
 
 #include "collectives/hierarchical/crossing.hpp"
@@ -50,7 +50,7 @@ void HierarchicalBackend::combine_by_host(Call const& call, void const* send, Ra
   std::size_t longest = 0;
   for (auto const& part : parts) longest = std::max(longest, part.count);
   if (longest == 0) return;
-  // Equal on all ranks, whose hosts may need different numbers of rounds.
+  // All ranks must cut equal blocks, so they use the most rounds that a host needs.
   auto const rounds = layout_.most_rounds();
   auto const places = between_ ? Crossing::kAhead + 1 : 1;
   auto const most = block_bytes(places * (rounds + hosts));

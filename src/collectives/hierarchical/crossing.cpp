@@ -17,7 +17,7 @@ HierarchicalBackend::Crossing::Crossing(HierarchicalBackend& owner, Call const& 
 HierarchicalBackend::Crossing::~Crossing() {
   try {
     for (auto& step : under_way_) wait_for(step);
-  } catch (Error const&) {  // which the others have been told; nothing is under way any more
+  } catch (Error const&) {  // the others know of it already, and nothing is under way any more
   }
 }
 
@@ -27,7 +27,7 @@ HierarchicalBackend::Crossing::Step HierarchicalBackend::Crossing::start(Transpo
   Step step;
   auto const element = size_of(call_.contract.dtype);
   auto const size = between.size();
-  for (int distance = 1; distance < size; ++distance) {  // not all to the same rank first
+  for (int distance = 1; distance < size; ++distance) {  // so that not all send to the same rank first
     auto const to = (between.rank() + distance) % size;
     auto const from = (between.rank() - distance + size) % size;
     auto const sent = static_cast<std::size_t>(to);

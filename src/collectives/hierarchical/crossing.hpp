@@ -8,25 +8,26 @@
 
 namespace weft::hierarchical {
 
-/// What the ranks of a call send one another between hosts, step by step, several steps under way at once: while they
-/// cross, what came before is shared or combined inside hosts. Over a back end whose messages cannot be had, a step is
-/// over when begin() returns.
+/// What the ranks of a call send one another between hosts, step by step. Several steps are under way at once: while
+/// they cross, hosts share or combine what came before. Where the level between hosts does not give out its messages
+/// (Levels::between is empty), begin() returns only when its step is over.
 class HierarchicalBackend::Crossing {
  public:
-  /// Of how many steps at once a rank's link has enough to do.
+  /// How many steps under way at once keep a rank's link busy.
   static constexpr std::size_t kAhead = 3;
 
-  /// For `call`, which has been announced. No other call between hosts is made while it lives.
+  /// For `call`, which has been announced. No other call between hosts may be made while the Crossing lives.
   Crossing(HierarchicalBackend& owner, Call const& call);
   Crossing(Crossing const&) = delete;
   Crossing& operator=(Crossing const&) = delete;
-  /// Where steps are left a failure has been told to all, and ends them.
+  /// Waits for steps that are left. There are some only after a failure; all ranks know of it, and it ends the steps.
   ~Crossing();
 
-  /// given.counts[r] elements of `send` from given.offsets[r] on go to rank r, got of `recv` come from it; all ranks
-  /// agree on the counts. Collective, and in the same order everywhere.
+  /// Begins a step: given.counts[r] elements of `send`, from given.offsets[r] on, go to rank r, and got.counts[r]
+  /// elements come from it to got.offsets[r] of `recv`. All ranks agree on the counts, and begin the same steps in the
+  /// same order.
   void begin(void const* send, PartArrays const& given, void* recv, PartArrays const& got);
-  /// Until the first of the steps that are under way is complete: what was sent may be written, what came may be read.
+  /// Waits until the oldest step under way is complete: what was sent may be written, what came may be read.
   void wait();
 
  private:
@@ -38,7 +39,7 @@ class HierarchicalBackend::Crossing {
 
   HierarchicalBackend& owner_;
   Call call_;
-  Transport* between_ = nullptr;  // none where there are no messages
+  Transport* between_ = nullptr;  // null where the level between hosts does not give out its messages
   std::deque<Step> under_way_;
 };
 

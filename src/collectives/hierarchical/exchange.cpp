@@ -1,4 +1,4 @@
-// gather, scatter and all_to_all over several hosts: one exchange between hosts and one inside, of whole parts.
+// gather, scatter and all_to_all over several hosts: one exchange of whole parts between hosts, and one inside hosts.
 #include <numeric>
 
 #include "collectives/hierarchical/crossing.hpp"
@@ -29,7 +29,7 @@ void HierarchicalBackend::move(Call const& call, void const* send, Ranges const&
   };
   std::vector<int> everybody(ranks());
   std::iota(everybody.begin(), everybody.end(), 0);
-  // What crosses hosts does so between those that have something, while the rest moves inside.
+  // Parts for other hosts go straight to their ranks, while parts for local ranks move inside the host.
   auto const given = parts(false, everybody, gives);
   auto const got = parts(false, everybody, gets);
   Crossing crossing(*this, call);

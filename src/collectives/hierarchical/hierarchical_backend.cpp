@@ -36,7 +36,8 @@ void HierarchicalBackend::run_inter(Call const& given, Operation operation) {
   try {
     (inter_.get()->*operation)(call);
   } catch (Error const& error) {
-    if (error.code() != ErrorCode::mismatch) intra_->fail(error.code(), error.what());  // which all ranks have found
+    // Of a mismatch intra need not be told: all ranks have found it themselves.
+    if (error.code() != ErrorCode::mismatch) intra_->fail(error.code(), error.what());
     throw;
   }
 }
@@ -54,8 +55,9 @@ void HierarchicalBackend::run_intra(Call const& given, Operation operation) {
 std::size_t HierarchicalBackend::flat_limit(Call const& call) const noexcept {
   auto const operation = call.contract.operation;
   auto const combines = pattern_of(operation) == Pattern::combine;
-  // What is measured may differ from run to run, and results must not: not what is rounded between hosts, nor, where
-  // inter knows no order by hosts for unequal parts, what such contributions add up to.
+  // Measured limits may differ from run to run, but results must not. So the limit is fixed where the way changes the
+  // bits: for what is rounded between hosts, and for reduce_scatter_v, which inter does not reduce in the order of
+  // hosts.
   auto const is_fixed =
       combines && (is_rounded(call) || (operation == weft::Operation::reduce_scatter_v &&
                                         order_.applies_to(call.contract.dtype, call.contract.reduce)));

@@ -21,40 +21,41 @@ namespace weft::hierarchical {
 
 struct PartArrays;
 
-/// Messages between all ranks within a call that the level between hosts has announced.
+/// Gives out the messages between all ranks, for use within a call that the level between hosts has announced.
 using Between = std::function<Transport&(Call const& announced)>;
 
 /// What a HierarchicalBackend is made of.
 struct Levels {
   std::unique_ptr<Backend> intra;  ///< the ranks of layout.locals(), in that order
   std::unique_ptr<Backend> inter;  ///< all ranks; reduces in the hierarchy's order
-  Between between{};               ///< inter's messages; empty where it has none
+  Between between{};               ///< inter's messages; empty where it does not give them out
   OwnWork work{};
 };
 
-/// Composes a back end of the ranks of each host (`intra`) and one of all ranks (`inter`).
+/// Runs calls over several hosts with two back ends: one of the ranks of each host (`intra`) and one of all ranks
+/// (`inter`).
 ///
-/// Between ranks of a host data goes through `intra`, between hosts through `inter`, all ranks of a host at once. What
-/// every rank is to have crosses to each host once and is shared there. Where Reproducibility allows it, or the result
-/// is exact in any order, ranks of a host combine their contributions first and only partial results cross. Otherwise
-/// contributions are not combined before they have come together at one rank, which does so in rank order: the bits are
-/// those of a single host, however ranks are placed. What `wire` is about crosses in that format, combined inside hosts
-/// first.
+/// Data goes through `intra` between ranks of a host, and through `inter` between hosts, with all ranks of a host at
+/// work. Data for every rank crosses to each host once and is shared there. Where Reproducibility allows it, or the
+/// result is exact in any order, a host's ranks combine their contributions first, and only partial results cross.
+/// Otherwise all contributions to a part come together at one rank, which combines them in rank order: the bits are
+/// those of a single host, however ranks are placed. f32 sums and means cross in the format `wire`, combined inside
+/// hosts first.
 ///
 /// Every call begins with its announcement on `inter`, so that all ranks of all hosts agree. Small calls, scans, and
-/// operations whose parts only some ranks know are `inter`'s altogether. A failure of either is told to the other.
+/// operations whose parts only some ranks know run on `inter` alone. A failure of one level is told to the other.
 class HierarchicalBackend final : public Backend {
  public:
-  /// `order`: of reductions, levels.inter's too.
+  /// `order`: of reductions; levels.inter must use the same.
   HierarchicalBackend(Levels levels, HostLayout layout, HostOrder order, WireFormat wire,
                       std::unique_ptr<Explainer> explainer);
-  /// Before the first call: measures up to which sizes calls are faster by one exchange between all ranks than by
-  /// hosts, unless the process remembers it of such a `network`, or rank 0 does not want any of it (`measures`).
-  /// Collective.
+  /// To be called before the first call: measures up to which sizes one exchange between all ranks is faster than going
+  /// by hosts. Nothing is measured where the process remembers the figures for such a `network`, or where rank 0's
+  /// `measures` is false. Collective.
   void find_level_costs(Bootstrap& bootstrap, std::string const& network, bool measures,
                         std::chrono::milliseconds timeout);
   [[nodiscard]] LevelCosts const& level_costs() const noexcept { return costs_; }
-  /// What is known of them otherwise, the same on all ranks.
+  /// Sets costs that are known from elsewhere, the same on all ranks.
   void set_level_costs(LevelCosts const& costs) noexcept {
     costs_ = costs;
     limits_ = limits_of(costs, ranks());
@@ -71,7 +72,7 @@ class HierarchicalBackend final : public Backend {
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
   void merged(MergedCall const& calls) override;
-  /// Copying so little costs less than a message of its own.
+  /// Up to these sizes, copying a call costs less than a message of its own.
   [[nodiscard]] MergeLimits merge_limits() const noexcept override {
     return {std::size_t{32} << 10, std::size_t{1} << 20};
   }
@@ -99,59 +100,60 @@ class HierarchicalBackend final : public Backend {
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(layout_.size()); }
   /// Ranges of equal counts, one after the other.
   [[nodiscard]] Ranges equal_parts(std::size_t count) const;
-  /// `count` elements divided as evenly as whole cache lines allow.
+  /// The call's elements divided between all ranks as evenly as whole cache lines allow.
   [[nodiscard]] Ranges even_split(Call const& call) const;
   [[nodiscard]] Ranges parts_of(Call const& call, Parts const& parts) const;
-  /// Elements [k · block, (k + 1) · block) of every part.
+  /// Block k of every part: its elements [k · block, (k + 1) · block).
   [[nodiscard]] static Ranges block_of(Ranges const& parts, std::size_t k, std::size_t block);
 
-  /// Memory for `count` elements. The others wait for this rank: without memory all fail.
+  /// Memory for `count` elements. Where there is none, all ranks fail, since the others wait for this one.
   [[nodiscard]] Buffer workspace(std::size_t count, DataType dtype);
 
-  /// Up to how many bytes of all parts such a call is one exchange between all ranks.
+  /// Up to how many bytes of all parts together a call like this one is one exchange between all ranks.
   [[nodiscard]] std::size_t flat_limit(Call const& call) const noexcept;
-  /// Whether this one is. Equal on all ranks.
+  /// Whether this call is one exchange between all ranks. Equal on all ranks.
   [[nodiscard]] bool is_flat(Call const& call) const noexcept;
   [[nodiscard]] LevelCosts measure_levels(std::chrono::milliseconds timeout);
-  /// Seconds of a call with buffers of so many elements of `dtype`, the way that limits_ say.
+  /// Measures, in seconds, a call with buffers of so many elements of `dtype`; limits_ decide which way it goes.
   [[nodiscard]] double time_example(Pattern pattern, std::size_t elements, DataType dtype,
                                     std::chrono::milliseconds timeout);
-  /// For a call that is `inter`'s altogether.
+  /// Runs a call on `inter` alone.
   void run_flat(Call const& call, Operation operation);
   void run_inter(Call const& given, Operation operation);
   void run_intra(Call const& given, Operation operation);
-  /// Announces the call, which goes by `way`, to all ranks. @throws Error{mismatch} on every rank.
+  /// Announces the call to all ranks; `way`: how it goes, for explanations. @throws Error{mismatch} on every rank.
   void enter(Call const& call, char const* way = "inside hosts and between them");
 
-  /// An all_to_all of unequal parts by `runner`: run_intra, where parts are those of locals(), or run_inter.
+  /// An all_to_all of unequal parts by `runner`: run_intra, with a part for each of locals(), or run_inter, for all
+  /// ranks.
   void exchange(Call const& call, void const* send, PartArrays const& given, void* recv, PartArrays const& got,
                 Runner runner);
-  /// gives[r] of `send` goes to rank r, gets[r] of `recv` comes from it; all ranks agree on the lengths.
+  /// Sends gives[r] of `send` to rank r, and receives gets[r] of `recv` from it; all ranks agree on the lengths.
   void move(Call const& call, void const* send, Ranges const& gives, void* recv, Ranges const& gets);
   /// Messages between hosts that go on while work is done inside them.
   class Crossing;
   /// Begins to bring each part to one rank of every other host.
   void bring_in(Crossing& crossing, void* recv, Ranges const& parts);
-  /// Shares parts[r] of `recv` from rank r with all; this rank's is in place already.
+  /// Brings parts[r] of `recv` from rank r to all ranks; this rank's part must be in place.
   void share(Call const& call, void* recv, Ranges const& parts);
-  /// The half of it inside the host, where parts from other hosts are at the ranks that brought them in.
+  /// The half of share() inside the host: its ranks share their own parts and those that they brought in.
   void share_inside(Call const& call, void* recv, Ranges const& parts);
   /// Every rank's factor for a premul_sum.
   [[nodiscard]] std::vector<double> share_scales(Call const& call);
-  /// Whether a reduction's contributions are rounded where they cross hosts.
+  /// Whether a reduction's contributions are rounded to the wire format where they cross hosts.
   [[nodiscard]] bool is_rounded(Call const& call) const noexcept;
   /// How an all_reduce or reduce_scatter goes, for explanations.
   [[nodiscard]] char const* way_of(Call const& call) const noexcept;
-  /// Whether a reduction goes by hosts first.
+  /// Whether the ranks of a host combine their contributions first.
   [[nodiscard]] bool combines_by_host(Call const& call) const noexcept;
-  /// Combines the contributions of this host's ranks to all `parts`, of up to `block` elements each: this rank's shares
-  /// of them go to `partials`, a block for each round of layout_.rounds().
+  /// Combines the contributions of this host's ranks to all `parts`, of up to `block` elements each. Of every round of
+  /// layout_.rounds() this rank gets the result of one part, in the round's block of `partials`.
   void combine_inside(Call const& call, void const* send, Ranges const& parts, std::size_t block, void* partials);
-  /// Begins to bring every host's partial results of this rank's part together in `arrived`, a block for each host but
-  /// this one.
+  /// Begins to bring the other hosts' partial results of this rank's part together in `arrived`, which has a block for
+  /// each host; that of this host stays unused.
   void exchange_partials(Crossing& crossing, Ranges const& parts, std::size_t block, void const* partials,
                          void* arrived);
-  /// result = op over r of parts[rank] of rank r's `send`; may be in place.
+  /// result = the reduction, over all ranks r, of parts[rank()] of rank r's `send`; may be in place.
   void combine(Call const& call, void const* send, Ranges const& parts, void* result);
   void combine_by_host(Call const& call, void const* send, Ranges const& parts, void* result);
   void combine_in_rank_order(Call const& call, void const* send, Ranges const& parts, void* result);
@@ -161,9 +163,9 @@ class HierarchicalBackend final : public Backend {
   class ResultExchange;
   [[nodiscard]] bool goes_by_chunks(Call const& call) const noexcept;
   void all_reduce_by_chunks(Call const& call);
-  /// Chunk k of this rank's slice, of the ranks of its host, to its place in `partials`.
+  /// Combines the host's contributions to chunk k of this rank's slice, into the chunk's place in `partials`.
   void combine_chunk(Call const& call, Slices const& slices, std::size_t k, void* partials);
-  /// Brings chunk k of all slices, which is in place at its rank, to all ranks of the host.
+  /// Brings chunk k of each slice, which is in place at the slice's rank, to all ranks of the host.
   void share_chunk(Call const& call, Slices const& slices, std::size_t k);
 
   std::unique_ptr<Backend> intra_;
@@ -173,12 +175,12 @@ class HierarchicalBackend final : public Backend {
   HostLayout layout_;
   HostOrder order_;
   WireFormat wire_;
-  std::unique_ptr<Explainer> explainer_;  // rank 0's, where asked for
+  std::unique_ptr<Explainer> explainer_;  // on rank 0, where asked for
   LevelCosts costs_{};
-  FlatLimits limits_ = limits_of(LevelCosts(), 1);  // what is assumed
+  FlatLimits limits_ = limits_of(LevelCosts(), 1);  // the assumed limits
   std::uint64_t intra_calls_ = 0;
   std::uint64_t inter_calls_ = 0;
-  std::vector<std::byte> flat_;  // buffers of merged calls, side by side
+  std::vector<std::byte> flat_;  // scratch memory of merged calls
 };
 
 }  // namespace weft::hierarchical

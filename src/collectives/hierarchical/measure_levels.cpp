@@ -1,5 +1,5 @@
-// Which way the calls of a hierarchy go, by what both ways take on its hosts: a few calls of each pattern, small and
-// somewhat larger ones, by one exchange between all ranks and by hosts.
+// Measures which way the calls of a hierarchy should go, by one exchange between all ranks or by hosts: it times a few
+// calls of each pattern, small and somewhat larger ones, both ways.
 #include <algorithm>
 #include <limits>
 
@@ -11,8 +11,8 @@
 namespace weft::hierarchical {
 namespace {
 
-constexpr int kTimes = 4;  // of which the first warms up
-/// Among more, all_to_all is not measured: it would connect each of them to all others, whom the job may never talk to.
+constexpr int kTimes = 4;  // the first warms up
+/// With more ranks all_to_all is not measured: it would connect every two ranks, though the job may never need that.
 constexpr std::size_t kMostConnected = 64;
 
 KnownFigures<LevelCosts>& known_costs() {
@@ -20,7 +20,7 @@ KnownFigures<LevelCosts>& known_costs() {
   return instance;
 }
 
-/// Seconds of few bytes and of many.
+/// Seconds for few bytes and for many.
 struct Times {
   double few = 0;
   double many = 0;
@@ -30,7 +30,7 @@ struct Times {
   }
 };
 
-/// Of one rank.
+/// What one rank has measured.
 struct LevelTimes {
   ByPattern<Times> flat{};
   ByPattern<Times> by_hosts{};
@@ -91,10 +91,10 @@ double HierarchicalBackend::time_example(Pattern pattern, std::size_t elements, 
   return fastest;
 }
 
-// Each rank's fastest calls count, and of those the slowest rank's.
+// Takes the fastest of each rank's calls, and of those the slowest rank's.
 LevelCosts HierarchicalBackend::measure_levels(std::chrono::milliseconds timeout) {
   Explainer::Silence const quiet;
-  auto const dtype = wire_ == WireFormat::f32 ? DataType::f32 : DataType::f64;  // which crosses as it is
+  auto const dtype = wire_ == WireFormat::f32 ? DataType::f32 : DataType::f64;  // a type that is not rounded
   std::vector<Pattern> measured(kPatterns.begin(), kPatterns.end());
   if (ranks() > kMostConnected) std::erase(measured, Pattern::exchange);
   auto const chosen = limits_;

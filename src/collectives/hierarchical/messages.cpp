@@ -1,4 +1,5 @@
-// Point-to-point messages over several hosts: inside by one back end, between hosts by the other, both at once.
+// Point-to-point messages over several hosts: `intra` moves those inside the host, `inter` those between hosts, both at
+// once.
 #include <exception>
 #include <thread>
 #include <vector>
@@ -9,9 +10,19 @@
 namespace weft::hierarchical {
 namespace {
 
-/// Whether an error ends the communicator, not this call alone.
+/// Whether an error ends the communicator, and not only this call.
 bool is_lost(ErrorCode code) noexcept {
   return code == ErrorCode::peer_lost || code == ErrorCode::timeout || code == ErrorCode::aborted;
+}
+
+/// Moves the messages of one level. A failure that ends this level ends the other at once, before it notices itself.
+void transfer(Backend& level, Backend& other, Call const& call, std::span<Message const> messages) {
+  try {
+    level.transfer(call, messages);
+  } catch (Error const& error) {
+    if (is_lost(error.code())) other.fail(error.code(), error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -27,17 +38,13 @@ void HierarchicalBackend::transfer(Call const& call, std::span<Message const> me
     message.peer = layout_.local_index(message.peer);
     local.push_back(message);
   }
-  if (remote.empty()) return intra_->transfer(call, local);
-  if (local.empty()) return inter_->transfer(call, remote);
-  // Neither may wait for the other: a ring over all ranks needs both at once. Where one level has failed, the other
-  // need not wait until it finds out.
+  if (remote.empty()) return hierarchical::transfer(*intra_, *inter_, call, local);
+  if (local.empty()) return hierarchical::transfer(*inter_, *intra_, call, remote);
+  // Neither level may wait for the other: a ring over all ranks needs both at once.
   std::exception_ptr failure;
   std::thread inside([&] {
     try {
-      intra_->transfer(call, local);
-    } catch (Error const& error) {
-      if (is_lost(error.code())) inter_->fail(error.code(), error.what());
-      failure = std::current_exception();
+      hierarchical::transfer(*intra_, *inter_, call, local);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -48,12 +55,7 @@ void HierarchicalBackend::transfer(Call const& call, std::span<Message const> me
   };
   {
     Joined const joined{inside};
-    try {
-      inter_->transfer(call, remote);
-    } catch (Error const& error) {
-      if (is_lost(error.code())) intra_->fail(error.code(), error.what());
-      throw;
-    }
+    hierarchical::transfer(*inter_, *intra_, call, remote);
   }
   if (failure) std::rethrow_exception(failure);
 }
@@ -66,7 +68,7 @@ std::unique_ptr<Transit> HierarchicalBackend::begin(Call const& call, Message co
 }
 
 void HierarchicalBackend::await(Call const& call, std::function<bool()> const& ready) {
-  // By the level that has all ranks, and so hears of everybody's failures.
+  // Asks the level that has all ranks, since it hears of every rank's failure.
   inter_->await(call, ready);
 }
 

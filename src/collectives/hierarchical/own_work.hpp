@@ -9,14 +9,14 @@
 
 namespace weft::hierarchical {
 
-/// What a rank does by itself within a call: it holds, copies and combines data. In a simulation combining takes what
-/// it takes there, and where only sizes move no data is touched (see Transport::phantom()).
+/// What a rank does by itself within a call: it allocates memory, and copies and combines data. In a simulation
+/// combining takes virtual time, and where only sizes move no data is touched (see Transport::phantom()).
 class OwnWork {
  public:
-  /// `simulated`: a transport of the simulation, which outlives this; null where time is real.
+  /// `simulated`: a transport of the simulation, which must outlive this object; null where time is real.
   explicit OwnWork(Transport* simulated = nullptr) noexcept : simulated_(simulated) {}
 
-  /// Whether buffers have bytes in them.
+  /// Whether buffers hold data; false where a simulation moves sizes only.
   [[nodiscard]] bool carries_data() const noexcept { return phantom() == nullptr; }
   /// @throws Error{out_of_memory}
   [[nodiscard]] Buffer memory(std::size_t count, DataType dtype) const;

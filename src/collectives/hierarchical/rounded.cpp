@@ -16,7 +16,8 @@ std::byte* bytes(Buffer const& buffer) noexcept {
 
 bool HierarchicalBackend::is_rounded(Call const& call) const noexcept {
   auto const op = call.contract.reduce;
-  return wire_ != WireFormat::f32 && call.contract.dtype == DataType::f32 && call.grain() == sizeof(float) &&
+  auto const crosses = layout_.hosts().size() > 1;
+  return wire_ != WireFormat::f32 && crosses && call.contract.dtype == DataType::f32 && call.grain() == sizeof(float) &&
          (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premul_sum);
 }
 
@@ -24,7 +25,7 @@ HierarchicalBackend::Rounded::Rounded(HierarchicalBackend& backend, Call const& 
     : backend_(backend), call_(call), as_bytes_(call), parts_(parts), order_(backend.layout_.hosts()) {
   as_bytes_.contract.dtype = DataType::u8;
   for (auto const& part : parts) longest_ = std::max(longest_, part.count);
-  // Equal on all ranks, whose hosts may need different numbers of rounds.
+  // All ranks must cut equal blocks, so they use the most rounds that a host needs.
   auto const hosts = layout().hosts().size();
   auto const rounds = layout().most_rounds();
   auto const room = block_bytes(2 * (rounds + hosts)) / sizeof(float);

@@ -7,13 +7,13 @@
 
 namespace weft {
 
-/// What rounding took, of what this rank rounds in a call.
+/// The error feedback of a call: what rounding took off the values that this rank rounded, to be added next time.
 class WireFeedback::State {
  public:
-  std::vector<float> contributions;  ///< of its host, to the parts that it hands to other hosts, and to its own
-  std::vector<float> results;        ///< of its own part
+  std::vector<float> contributions;  ///< of its host's partial results, for the parts that this rank handles
+  std::vector<float> results;        ///< of the results of its own part
 
-  /// Zeros where they were of other sizes.
+  /// Starts with zeros where the sizes have changed.
   void fit(std::size_t contributed, std::size_t reduced) {
     if (contributions.size() == contributed && results.size() == reduced) return;
     contributions.assign(contributed, 0);

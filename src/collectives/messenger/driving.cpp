@@ -1,10 +1,14 @@
-// Who moves messages on: whoever waits, in turn, else a thread of the messenger's own.
+// Which thread moves messages on: one of those that wait for a request, or else the messenger's own.
+#include <fmt/format.h>
+
+#include <system_error>
+
 #include "collectives/messenger/messenger_impl.hpp"
 
 namespace weft {
 namespace {
 
-/// How long the messenger's own thread leaves it to others to come and wait.
+/// How long the messenger's own thread waits for another thread to wait for a request and drive.
 constexpr auto kGrace = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -27,7 +31,7 @@ void Messenger::Impl::drive(bool in_background, std::function<bool()> const& unt
     progress();
     look_around();
     run_continuations(lock);
-    // What is waited for, and with it the call, has changed: begin anew.
+    // Where the pending requests have changed, so has the call to wait with: the caller begins anew.
     return closed_ || until() || changes_ != seen;
   };
   try {
@@ -55,6 +59,7 @@ bool Messenger::Impl::wait(State const& state, Clock::time_point limit) {
       continue;
     }
     driving_ = true;
+    driver_ = std::this_thread::get_id();
     lock.unlock();
     drive(false, over);
     lock.lock();
@@ -68,9 +73,19 @@ bool Messenger::Impl::wait(State const& state, Clock::time_point limit) {
 void Messenger::Impl::wake_thread() {
   if (closed_) return;
   if (!thread_.joinable()) {
-    thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+    start_thread();
   } else if (thread_sleeps_) {
     thread_wake_.notify_one();
+  }
+}
+
+void Messenger::Impl::start_thread() {
+  try {
+    thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+  } catch (std::system_error const& error) {  // all requests must end, so that their buffers are not in use any more
+    fail_all(std::make_exception_ptr(
+        Error(ErrorCode::system,
+              communicator->validator.explain("Messenger", fmt::format("cannot start a thread: {}", error.what())))));
   }
 }
 
@@ -82,10 +97,11 @@ void Messenger::Impl::run_thread() {
       thread_wake_.wait(lock, [this] { return closed_ || pending_ > 0; });
       thread_sleeps_ = false;
     }
-    // Whoever made the call will mostly wait for it himself.
+    // Mostly the thread that made the request will soon wait for it and drive.
     thread_wake_.wait_for(lock, kGrace, [this] { return closed_; });
     if (closed_ || driving_ || pending_ == 0) continue;
     driving_ = true;
+    driver_ = std::this_thread::get_id();
     lock.unlock();
     drive(true, [this] { return pending_ == 0; });
     lock.lock();

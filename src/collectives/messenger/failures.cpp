@@ -1,4 +1,4 @@
-// Operations that will never complete: those of ranks that are late, have left or died.
+// Finds operations that will never complete, because a rank is late, has left or has died, and fails them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,7 @@ std::string list(std::vector<int> const& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-/// What an operation of `rank`'s is about: "10 × f32 with tag 3".
+/// What an operation moves: "10 × f32 with tag 3".
 std::string describe_content(Message const& message, int tag) {
   return fmt::format("{} with tag {}", describe_message(message.bytes, message.dtype), tag);
 }
@@ -30,7 +30,7 @@ constexpr char const* kSeeOutput = "; see its output for the cause";
 void Messenger::Impl::fail_all(std::exception_ptr const& error) {
   auto const fail = [&](std::shared_ptr<State> const& state) {
     if (!state) return;
-    state->transit.reset();
+    drop(*state);
     complete(*state, error);
   };
   for (auto const& state : receives_) fail(state);
@@ -116,8 +116,8 @@ Messenger::Impl::Absent Messenger::Impl::find_absent() const {
 void Messenger::Impl::look_for_lost() {
   auto const absent = find_absent();
   if (absent.died.empty() && absent.left.empty()) return;
-  progress();                       // whatever they did before they went counts
-  communicator->throw_if_failed();  // as does a failure that they told of
+  progress();                       // what they sent before they went still counts
+  communicator->throw_if_failed();  // and a failure that they told of comes first
   for_each_pending([&](State const& state) {
     auto const any = state.message.peer == kAnyRank;
     auto const why = any ? why_none_comes(state, absent) : why_peer_does_not(state, absent);

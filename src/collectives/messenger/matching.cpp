@@ -40,7 +40,7 @@ bool Messenger::Impl::take_unexpected(std::shared_ptr<State> const& state) {
     unexpected_.erase(fitting);
   } else {
     fitting->target = state;
-    // Its content is still to come: it counts as a receive from there.
+    // The content is still to come, so this counts as a receive from that rank.
     ++wanted_[index(fitting->source)];
   }
   return true;
@@ -59,10 +59,12 @@ std::shared_ptr<Messenger::Request::State> Messenger::Impl::find_receiver(int so
 
 bool Messenger::Impl::is_wanted(int source) const noexcept {
   auto const& from = inbound_[index(source)];
+  if (communicator->is_broken_off(Message::Direction::receive, source)) return false;
   return wanted_from_any_ > 0 || wanted_[index(source)] > 0 || (from.of_content && from.target);
 }
 
 bool Messenger::Impl::fits(State& state, int source, MessageHead const& head) {
+  state.source = source;
   if (head.bytes == state.message.bytes && head.dtype == state.message.dtype) return true;
   complete(state,
            std::make_exception_ptr(Error(
@@ -77,7 +79,6 @@ bool Messenger::Impl::fits(State& state, int source, MessageHead const& head) {
 void Messenger::Impl::deliver(State& state, int source, MessageHead const& head, std::byte const* content) {
   if (!fits(state, source, head)) return;
   if (head.bytes > 0) std::memcpy(state.message.data, content, head.bytes);
-  state.source = source;
   complete(state);
 }
 

@@ -18,6 +18,7 @@ bool Messenger::Request::wait_for(std::chrono::nanoseconds limit) const {
   auto const until = forever ? Impl::Clock::time_point::max() : Impl::Clock::now() + limit;
   if (!state_->done.load()) {
     auto const messenger = state_->messenger.lock();
+    if (messenger) messenger->communicator->check_process("wait");
     if (messenger && !messenger->wait(*state_, until)) return false;
   }
   if (auto const failure = error()) std::rethrow_exception(failure);
@@ -46,7 +47,11 @@ Messenger::Messenger(Communicator& communicator) {
 }
 
 Messenger::~Messenger() {
-  impl_->close();
+  if (impl_->is_inherited()) {
+    static_cast<void>(new std::shared_ptr<Impl>(std::move(impl_)));  // NOLINT: never destroyed, its thread is not here
+  } else {
+    impl_->close();
+  }
 }
 
 Messenger::Request Messenger::send(ConstBufferView const& buffer, int to, int tag,
@@ -55,6 +60,7 @@ Messenger::Request Messenger::send(ConstBufferView const& buffer, int to, int ta
   communicator.check_process("send");
   auto call = communicator.validator.send(buffer, to);
   communicator.validator.check_options(call, {.timeout = timeout});
+  communicator.check_lane(call, Message::Direction::send, to);
   Message const message{
       .direction = Message::Direction::send,
       .dtype = buffer.dtype,
@@ -70,6 +76,7 @@ Messenger::Request Messenger::receive(BufferView const& buffer, int from, int ta
   communicator.check_process("recv");
   auto call = communicator.validator.recv(buffer, from == kAnyRank ? 0 : from);
   communicator.validator.check_options(call, {.timeout = timeout});
+  if (from != kAnyRank) communicator.check_lane(call, Message::Direction::receive, from);
   Message const message{.direction = Message::Direction::receive,
                         .dtype = buffer.dtype,
                         .peer = from,

@@ -24,11 +24,12 @@ void Messenger::Impl::close() {
   run_continuations(lock);
   changed_.notify_all();
   thread_wake_.notify_all();
-  changed_.wait(lock, [this] { return !driving_; });
+  // Where a continuation calls this function, this thread itself drives, and stops once the continuation returns.
+  changed_.wait(lock, [this] { return !driving_ || driver_ == std::this_thread::get_id(); });
   for (int source = 0; source < communicator->validator.size; ++source) drop(source);
   lock.unlock();
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) return thread_.detach();  // by one of its own continuations
+  if (thread_.get_id() == std::this_thread::get_id()) return thread_.detach();  // called by one of its continuations
   thread_.join();
 }
 
@@ -39,9 +40,13 @@ std::shared_ptr<Messenger::Request::State> Messenger::Impl::open(Call&& call, Me
   state->call = std::move(call);
   state->call.timeout = timeout;
   state->message = message;
+  state->message.has_tag = true;
+  state->message.tag = tag;
   state->tag = tag;
+  if (message.peer != kAnyRank)
+    state->message.number = communicator->count_tagged(message.direction, message.peer, tag);
   state->deadline = Clock::now() + timeout;
-  state->record = communicator->recorder().begin(message);
+  state->record = communicator->recorder().begin(state->message);
   ++pending_;
   ++changes_;
   return state;
@@ -91,6 +96,10 @@ std::shared_ptr<Messenger::Request::State> Messenger::Impl::receive(Call&& call,
 
 void Messenger::Impl::complete(State& state, std::exception_ptr error) {
   if (state.done.load()) return;
+  if (state.message.peer == kAnyRank && state.source >= 0) {
+    state.message.peer = state.source;
+    state.message.number = communicator->count_tagged(state.message.direction, state.source, state.tag);
+  }
   communicator->recorder().end(state.record, state.message, error ? FlightState::failed : FlightState::finished);
   state.error = std::move(error);
   state.done.store(true);
@@ -103,9 +112,10 @@ void Messenger::Impl::complete(State& state, std::exception_ptr error) {
 
 void Messenger::Impl::run_continuations(std::unique_lock<std::mutex>& lock) {
   if (continuations_.empty()) return;
-  auto const all = std::exchange(continuations_, {});
+  auto all = std::exchange(continuations_, {});
   lock.unlock();
   for (auto const& continuation : all) continuation();
+  all.clear();  // without the mutex: what they hold may, when destroyed, wait for a thread that calls the messenger
   lock.lock();
 }
 

@@ -1,4 +1,6 @@
-// Moves heads and contents: out of one queue for every receiver, in from every sender.
+// Moves heads and contents: sends from a queue for each receiver, and receives from each sender.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
@@ -74,16 +76,31 @@ void Messenger::Impl::take_head(int source) {
   aside.complete = true;
 }
 
+/// Memory for content that no receive waits for yet.
+std::vector<std::byte> Messenger::Impl::room_for(int source, MessageHead const& head) {
+  try {
+    return std::vector<std::byte>(head.bytes);
+  } catch (std::exception const&) {
+    communicator->break_off(Message::Direction::receive, source);
+    auto const why = fmt::format(
+        "no memory for {} with tag {} from rank {} that nothing has asked for yet; receive it "
+        "before it is sent",
+        describe_message(head.bytes, head.dtype), head.tag, source);
+    throw Error(ErrorCode::out_of_memory, communicator->validator.explain("Messenger", why));
+  }
+}
+
 void Messenger::Impl::begin_content(int source) {
   auto& from = inbound_[index(source)];
   void* to = nullptr;
   if (from.target && fits(*from.target, source, from.head)) {
     to = from.target->message.data;
   } else {
+    auto content = room_for(source, from.head);
     auto& aside = unexpected_.emplace_back();
     aside.source = source;
     aside.head = from.head;
-    aside.content.resize(from.head.bytes);
+    aside.content = std::move(content);
     aside.dropped = std::exchange(from.target, nullptr) != nullptr;
     from.aside = &aside;
     to = aside.content.data();
@@ -118,9 +135,20 @@ void Messenger::Impl::end_content(int source) {
 
 void Messenger::Impl::drop(int source) {
   auto& from = inbound_[index(source)];
-  // A head that nothing was seen of yet is as if it had never been asked for: a later Messenger asks for it again.
-  if (from.transit && !from.of_content && from.transit->withdraw()) communicator->take_back(source);
+  if (!from.transit) return;
+  // A receive of a head that has moved nothing yet can be withdrawn: a later Messenger then receives that head.
+  constexpr auto kReceives = Message::Direction::receive;
+  auto const unseen = !from.of_content && from.transit->withdraw();
+  unseen ? communicator->take_back(kReceives, source) : communicator->break_off(kReceives, source);
   from.transit.reset();
+}
+
+void Messenger::Impl::drop(State& send) {
+  if (!send.transit) return;
+  constexpr auto kSends = Message::Direction::send;
+  auto const unseen = !send.head_is_through && send.transit->withdraw();
+  unseen ? communicator->take_back(kSends, send.message.peer) : communicator->break_off(kSends, send.message.peer);
+  send.transit.reset();
 }
 
 }  // namespace weft

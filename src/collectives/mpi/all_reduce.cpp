@@ -1,8 +1,8 @@
 // all_reduce, reduce, scan and exscan over MPI. With n ranks and B bytes, per rank:
-//   inline      1 exchange, B ≤ 96: the contribution rides in the announcement;
-//   gathered    2 exchanges, n·B within a block: every rank gets all contributions and combines what it needs;
-//   two phases  3 exchanges or more, moves 2(n−1)/n·B: rank r combines piece r of all ranks, then all get its results
-//               (reduce: the root; scan: rank q the combination of ranks up to q).
+//   inline      1 exchange, B ≤ 96: the announcement carries the contribution;
+//   gathered    2 exchanges, n·B ≤ 16 KiB: every rank gets all contributions and combines what it needs;
+//   two phases  3 exchanges or more, moves 2(n−1)/n·B: rank r combines piece r of all ranks, then all ranks get its
+//               results (reduce: only the root; scan: rank q gets the combination of ranks up to q).
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace weft::mpi {
 
 namespace {
 
-/// Below this a third exchange costs more than moving everything to everybody.
+/// Up to this size (n·B) a third exchange costs more than moving all contributions to all ranks.
 constexpr std::size_t kGathered = std::size_t{16} << 10;
 
 /// How many ranks' contributions make up what `rank` gets.

@@ -8,21 +8,22 @@
 #include <thread>
 
 #include "core/abort_text.hpp"
+#include "core/copy_text.hpp"
 
 namespace weft::mpi {
 namespace {
 
-constexpr int kBarePolls = 8;      // before the core is offered to others between two polls
-constexpr int kPollsPerLook = 64;  // looks at the clock and at notices
+constexpr int kBarePolls = 8;      // polls before the thread offers its core to others between polls
+constexpr int kPollsPerLook = 64;  // polls between two looks at notices
 constexpr auto kPatience = std::chrono::milliseconds(2);
 constexpr auto kStreamPatience = std::chrono::microseconds(20);  // a communication thread beside computation
 constexpr auto kFirstNap = std::chrono::microseconds(20);
 constexpr auto kLongestNap = std::chrono::microseconds(500);
-/// A rank that waits this long tells the others, so that a timeout can name who is missing.
+/// A rank that has waited this long tells the others, so that a timeout can name the missing rank.
 constexpr auto kLongWait = std::chrono::milliseconds(50);
-/// How often in a time limit a rank that waits says so.
+/// How often within a time limit a waiting rank says that it waits.
 constexpr int kTellings = 8;
-/// For small messages to leave before nobody drives MPI any more.
+/// How long to make MPI progress for last notices, which might not leave once this rank no longer calls MPI.
 constexpr auto kLastWords = std::chrono::milliseconds(50);
 
 std::string describe_leaver(Call const& call, int peer, RankHosts const& hosts) {
@@ -70,7 +71,7 @@ Channel::~Channel() {
     try {
       auto const turn = session.enter();
       memory_->depart(latest_, rank());
-    } catch (Error const&) {  // the others find out by their timeouts
+    } catch (Error const&) {  // the other ranks notice by their timeouts
       memory_->give_up();
     }
   }
@@ -184,13 +185,36 @@ void Channel::look_around(Call const& call, int peer, Clock::duration waited, st
   throw_if_failed(&call);
   if (!is_long) return;
   auto const absent = find_absent(call, peer);
+  if (!absent.left && waited < limit) return;
+  if (has_come_after_all(ready)) return;  // a rank finished this call before it left, while this rank slept
   if (absent.left) fail_with(ErrorCode::peer_lost, describe_leaver(call, absent.ranks.front(), hosts_));
-  if (waited < limit) return;
+  fail_for_late(call, absent.ranks);
+}
+
+void Channel::fail_for_late(Call const& call, std::vector<int> const& late) {
   fail_with(ErrorCode::timeout,
             fmt::format("{} did not complete {} within {} ms (rank {} waited); it is stuck, slow or made fewer calls: "
                         "look there, or raise the time limit (WEFT_TIMEOUT or the call's own){}",
-                        name_any_of(absent.ranks), describe(call), call.timeout.count(), rank(),
-                        absent.ranks.size() == 1 ? hosts_.where_is(absent.ranks.front()) : ""));
+                        name_any_of(late), describe(call), call.timeout.count(), rank(),
+                        late.size() == 1 ? hosts_.where_is(late.front()) : ""));
+}
+
+void Channel::look_around_inside(Call inside, int peer, std::function<bool()> const& ready,
+                                 std::chrono::nanoseconds waited) {
+  inside.sequence = latest_;
+  auto const limit = Clock::duration(inside.timeout);
+  {
+    std::lock_guard const lock(mutex_);
+    hear();
+    tell_failure();
+    if (waited >= std::min<Clock::duration>(kLongWait, limit / 4) && !failed_.load()) say_waiting(inside);
+  }
+  throw_if_failed(&inside);
+  if (waited < limit) return;
+  auto const late = find_absent(inside, kEverybody).ranks;
+  if (late.empty() || ready()) return;  // the caller of `inside` knows better which rank is late
+  auto const is_peer = std::find(late.begin(), late.end(), peer) != late.end();
+  fail_for_late(inside, is_peer ? std::vector{peer} : late);
 }
 
 void Channel::say_waiting(Call const& call) noexcept {
@@ -215,8 +239,8 @@ Channel::Absence Channel::find_absent(Call const& call, int peer) {
   if (peer != kEverybody) return {{peer}, left_[static_cast<std::size_t>(peer)] != kStays};
   bool const moving = announced_ >= call.sequence;
   auto const silent_since = Clock::now() - Clock::duration(call.timeout) / 2;
-  std::vector<int> missing;  // of whom it is not known that they have done their part
-  std::vector<int> silent;   // of these, who do not say that they wait as well
+  std::vector<int> missing;  // ranks that are not known to have done their part
+  std::vector<int> silent;   // those of them that do not say that they wait, too
   for (int other = 0; other < size(); ++other) {
     auto const index = static_cast<std::size_t>(other);
     if (other == rank()) continue;
@@ -226,7 +250,7 @@ Channel::Absence Channel::find_absent(Call const& call, int peer) {
     missing.push_back(other);
     if (heard_[index] < silent_since) silent.push_back(other);
   }
-  // While data moves whoever has its own goes on without a word, so that all who are silent may be to blame.
+  // While data moves, a rank that has its data goes on without a notice, so any of the silent ranks may be to blame.
   if (moving) return {silent};
   auto const& blamed = silent.empty() ? missing : silent;
   return {{blamed.begin(), blamed.begin() + (blamed.empty() ? 0 : 1)}};
@@ -324,12 +348,12 @@ void Channel::tell_failure() noexcept {
   Notice notice;
   notice.kind = Notice::Kind::failed;
   notice.code = static_cast<std::uint32_t>(code_);
-  message_.copy(notice.message, sizeof notice.message - 1);
+  copy_text(message_, notice.message);
   try {
     auto const turn = communicator_->session().enter();
     memory_->send_notice_to_all(notice, rank());
   } catch (Error const&) {
-    return;  // MPI itself is what failed: the others see it too, or time out
+    return;  // MPI itself has failed: the other ranks see that too, or time out
   }
   auto const until = Clock::now() + kLastWords;
   for (hear(); !memory_->notices_sent() && Clock::now() < until; hear()) ::sched_yield();

@@ -1,6 +1,6 @@
-// gather, scatter and all_to_all over MPI. With L the longest part: 2 exchanges or more, each of a block of every part.
-// With unequal parts only some ranks know who gets what, so first all compare what they give and expect: two small
-// exchanges more, and every rank sees the same contradiction if there is one.
+// gather, scatter and all_to_all over MPI: an announcement, then one exchange for each block of the longest part. With
+// unequal parts only some ranks know the sizes, so two more small exchanges come first, in which all ranks compare what
+// they give and expect; every rank sees the same contradiction if there is one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 /// What a rank found when it compared its parts with the others'.
 struct Finding {
-  std::uint64_t longest = 0;  ///< of its parts
+  std::uint64_t longest = 0;  ///< bytes of its longest part
   std::uint64_t contradicted = 0;
   std::uint64_t from = 0;
   std::uint64_t gives = 0;
   std::uint64_t gets = 0;
 };
 
-/// Piece `index` of a part that is moved in blocks.
+/// Block `index` of a part that is moved in blocks.
 ByteRange block_of(ByteRange part, std::size_t index, std::size_t block) {
   return {part.offset + index * block, overlap(part, index * block, block)};
 }
@@ -130,7 +130,7 @@ std::size_t MpiBackend::agree_on_parts(Call const& call, Transfers const& transf
   std::vector<Finding> findings(ranks());
   std::memcpy(findings.data(), slot.recv, findings.size() * sizeof mine);
   std::size_t longest = 0;
-  std::size_t worst = 0;  // the contradiction with the lowest giver
+  std::size_t worst = 0;  // the rank with the contradiction whose giver is the lowest
   for (std::size_t to = 0; to < ranks(); ++to) {
     longest = std::max(longest, findings[to].longest);
     auto const& best = findings[worst];

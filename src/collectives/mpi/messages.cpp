@@ -1,5 +1,6 @@
-// Point-to-point messages over MPI. One of B bytes is an envelope, which carries up to 2 KiB and leaves at once, and
-// then blocks, two at a time, each taking turns in memory that MPI may keep if the call fails.
+// Point-to-point messages over MPI. A message is an envelope, which carries the first 2 KiB and is sent at once,
+// followed by blocks with the rest, two in flight. The blocks alternate between two buffers, which MPI may keep if the
+// call fails.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t kInEnvelope = Envelope::kCapacity;
 constexpr std::size_t kMessageBlock = std::size_t{512} << 10;
 
-/// Messages between two ranks are told apart by tags, so that threads may start them in any order. MPI promises tags up
+/// Messages between two ranks have different tags, so that threads may start them in any order. MPI guarantees tags up
 /// to 32767.
 int tag_of(Message const& message) {
   return kNoticeTag + 1 + static_cast<int>(message.number % 32000);
@@ -25,7 +26,7 @@ int tag_of(Message const& message) {
 
 }  // namespace
 
-/// A message on its way, with all that MPI uses of it.
+/// A message on its way, with all memory that MPI uses for it.
 class MpiBackend::Passage {
  public:
   Passage(MpiBackend& backend, Call const& call, Message const& message)
@@ -44,7 +45,7 @@ class MpiBackend::Passage {
   [[nodiscard]] bool done() const noexcept { return done_; }
   [[nodiscard]] bool sends() const noexcept { return message_.direction == Message::Direction::send; }
 
-  /// Moves what can be moved now; true once the message is through.
+  /// Moves what can be moved now. True once the message is complete.
   bool advance() {
     if (done_) return true;
     if (!started_) start_envelope();
@@ -63,7 +64,7 @@ class MpiBackend::Passage {
     return done_ = true;
   }
 
-  /// Ends a receive of which advance() has seen nothing yet; false when it has, or MPI uses something of it.
+  /// Takes back a receive of which advance() has seen nothing yet. False if it has, or if MPI still uses its memory.
   [[nodiscard]] bool withdraw() {
     if (!started_) return true;
     if (sends() || opened_) return false;
@@ -178,13 +179,13 @@ void MpiBackend::transfer(Call const& call, std::span<Message const> messages) {
     channel_.throw_if_failed();
     throw_if_contradicted();
     channel_.await(call, advance_all, waited_for);
-  } catch (Error const&) {
+  } catch (...) {
     channel_.leave_behind(std::move(transits));
     throw;
   }
 }
 
-/// A message that somebody else moves on; abandoned half-way, what MPI uses of it stays.
+/// A message that its owner moves on. If it is abandoned half-way, the memory that MPI uses for it is kept.
 class MpiBackend::KeptPassage final : public Transit {
  public:
   KeptPassage(MpiBackend& backend, Call const& call, Message const& message)
@@ -220,7 +221,7 @@ void MpiBackend::throw_if_failed() {
 }
 
 PeerState MpiBackend::peer_state(int rank) {
-  // That a process has died MPI does not tell: its launcher ends the others.
+  // MPI does not tell that a process has died: its launcher ends the other processes.
   return channel_.has_left(rank) ? PeerState::left : PeerState::present;
 }
 

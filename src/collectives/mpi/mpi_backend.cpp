@@ -12,8 +12,8 @@ namespace weft::mpi {
 
 namespace {
 
-/// Bytes of one slot's send or receive area: enough for MPI's long-message protocols to pay, few enough that a block is
-/// still in the caches when it is reduced.
+/// Bytes of a slot's send or receive area: enough for MPI's long-message protocols to pay off, and little enough that a
+/// block is still in the caches when it is reduced.
 constexpr std::size_t kArea = std::size_t{1} << 20;
 constexpr std::size_t kLeastBlock = std::size_t{4} << 10;
 
@@ -25,10 +25,10 @@ std::size_t block_bytes(Config const& config, int ranks) {
 
 }  // namespace
 
-std::unique_ptr<Backend> MpiBackend::create(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
-                                            CommunicatorOptions const& options, RankHosts const& hosts,
-                                            HostOrder order) {
-  // Rank 0's number tells apart communicators that several threads create at once.
+std::unique_ptr<MpiBackend> MpiBackend::create(Bootstrap& bootstrap, std::shared_ptr<MpiMembers const> const& members,
+                                               CommunicatorOptions const& options, RankHosts const& hosts,
+                                               HostOrder order) {
+  // Several threads may create communicators at once; rank 0's clock gives each of them its own tag.
   struct Start {
     std::uint64_t block;
     std::uint64_t tag;

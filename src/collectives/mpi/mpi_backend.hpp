@@ -19,23 +19,23 @@
 
 namespace weft::mpi {
 
-/// Collectives by the non-blocking ones of any MPI-3 library, on a communicator of their own.
+/// Collectives through the non-blocking collectives of any MPI-3 library, on an MPI communicator of their own.
 ///
-/// MPI moves bytes; Weft reduces them. Every element's contributions are brought to one rank, which combines them by
-/// kernels::reduce in rank order: the bits are those of every other back end, whatever algorithms the MPI library uses,
-/// and every type and operator works that the kernels know. An all_reduce so moves 2(n−1)/n·B bytes a rank, the least
-/// possible.
+/// MPI moves bytes; Weft reduces them. All contributions to an element are brought to one rank, which combines them
+/// with kernels::reduce in rank order. So results have the same bits as with every other back end, whatever algorithms
+/// the MPI library uses, and all types and operators of the kernels work. An all_reduce moves 2(n−1)/n·B bytes per
+/// rank, the least possible.
 ///
-/// All data passes through MpiMemory in blocks, two in flight: a call that fails or times out leaves no MPI operation
-/// behind that could touch the caller's buffers, and no count comes near 2^31.
+/// All data passes through MpiMemory in blocks, two in flight. So a call that fails or times out leaves no MPI
+/// operation behind that could touch the caller's buffers, and no count comes near 2^31.
 class MpiBackend final : public Backend {
  public:
-  /// Collective over the bootstrap, whose ranks are `members`.
-  /// Reductions of all ranks that depend on the order go by `order`, where it has hosts.
-  [[nodiscard]] static std::unique_ptr<Backend> create(Bootstrap& bootstrap,
-                                                       std::shared_ptr<MpiMembers const> const& members,
-                                                       CommunicatorOptions const& options, RankHosts const& hosts,
-                                                       HostOrder order = HostOrder());
+  /// Collective over the bootstrap, whose ranks are `members`. If `order` has hosts, reductions over all ranks whose
+  /// result depends on the order combine in that order.
+  [[nodiscard]] static std::unique_ptr<MpiBackend> create(Bootstrap& bootstrap,
+                                                          std::shared_ptr<MpiMembers const> const& members,
+                                                          CommunicatorOptions const& options, RankHosts const& hosts,
+                                                          HostOrder order = HostOrder());
 
   MpiBackend(std::shared_ptr<MpiCommunicator> communicator, std::size_t block, CommunicatorOptions const& options,
              RankHosts const& hosts, HostOrder order);
@@ -51,7 +51,7 @@ class MpiBackend final : public Backend {
   void scan(Call const& call) override;
   void barrier(Call const& call) override;
   void merged(MergedCall const& calls) override;
-  /// Copying so little costs less than a message of its own.
+  /// Up to these sizes, copying a call's data costs less than a message of its own.
   [[nodiscard]] MergeLimits merge_limits() const noexcept override {
     return {std::size_t{32} << 10, std::size_t{1} << 20};
   }
@@ -64,8 +64,13 @@ class MpiBackend final : public Backend {
   void abort(std::string const& reason) noexcept override;
   void fail(ErrorCode code, std::string const& reason) noexcept override { channel_.fail(code, reason); }
 
+  /// For a rank that waits for `peer` in `inside`, a call of another level: see Channel::look_around_inside().
+  void look_around(Call const& inside, int peer, std::function<bool()> const& ready, std::chrono::nanoseconds waited) {
+    channel_.look_around_inside(inside, peer, ready, waited);
+  }
+
  private:
-  /// What a rank gives and gets where only bytes move; ranges of its own buffers, one for every rank.
+  /// What a rank gives and gets in a call that only moves bytes: ranges of its own buffers, one for every rank.
   struct Transfers {
     std::vector<ByteRange> gives;
     std::vector<ByteRange> gets;
@@ -86,13 +91,13 @@ class MpiBackend final : public Backend {
   [[nodiscard]] std::byte* got_from(Slot& slot, int rank) const noexcept {
     return slot.recv + static_cast<std::size_t>(rank) * block_;
   }
-  /// How the current call combines; valid until the next one.
+  /// The reducer of the current call; valid until the next call.
   [[nodiscard]] kernels::Reducer reducer(Call const& call);
-  /// The most whole grains that fit a block, in bytes.
+  /// Bytes of the largest number of whole grains that fit into a block.
   [[nodiscard]] std::size_t block_for(Call const& call) const noexcept;
 
   /// For each of `blocks` blocks, begin(index, slot, request) starts an MPI operation on the slot and end(index, slot)
-  /// takes what it brought. A block begins before the one before it ends, so that data travels while results are
+  /// uses what it brought. Each block begins before the previous one ends, so that data travels while results are
   /// computed.
   template <typename Begin, typename End>
   void pipeline(Call const& call, std::size_t blocks, Begin begin, End end);
@@ -103,23 +108,24 @@ class MpiBackend final : public Backend {
   void take(Call const& call, Slot& slot, Piece const& gets) const;
   void start_all_to_all(Call const& call, Slot& slot, MPI_Request& request);
   void start_all_gather(Call const& call, Slot& slot, MPI_Request& request);
-  /// To and from call.contract.root, which keeps its own piece.
+  /// From and to call.contract.root, which keeps its own piece in place.
   void start_gather(Call const& call, Slot& slot, std::byte const* mine, int bytes, MPI_Request& request);
   void start_scatter(Call const& call, Slot& slot, int bytes, MPI_Request& request);
   /// Starts the operation and waits for it.
   void run(Call const& call, char const* name, std::function<int(MPI_Request&)> const& begin);
 
-  /// destination_k[i] = op over `sources`, the first ranks'.
+  /// destination_k[i] = op over `sources`, which are the contributions of ranks 0 to sources.size() − 1.
   void combine(Call const& call, std::span<void const* const> sources, std::size_t bytes,
                std::span<void* const> destinations);
-  /// destination_k[i] = op over the first `contributors` ranks' pieces in `slot`, this rank's taken from `own`.
+  /// destination_k[i] = op over the pieces of the first `contributors` ranks, which are in `slot`; this rank's is
+  /// `own`.
   void reduce_pieces(Call const& call, Slot& slot, void const* own, int contributors, std::size_t bytes,
                      std::span<void* const> destinations);
 
   void reduce_inline(Call const& call);
   void reduce_gathered(Call const& call);
   void reduce_in_two_phases(Call const& call);
-  // The second phase: combines this rank's piece of a block and brings the results to the ranks that get them.
+  // The second phase: combines this rank's piece of a block and moves the results to the ranks that get them.
   void share_results(Call const& call, Slot& slot, Piece const& piece);     ///< all_reduce
   void collect_results(Call const& call, Slot& slot, Piece const& piece);   ///< reduce
   void deal_out_results(Call const& call, Slot& slot, Piece const& piece);  ///< scan, exscan
@@ -127,16 +133,17 @@ class MpiBackend final : public Backend {
 
   void exchange(Call const& call, Transfers const& transfers, bool equal);
   void start_exchange(Call const& call, Slot& slot, MPI_Request& request);
-  /// Compares the parts of a call whose parts only some ranks know; returns the longest. @throws Error{mismatch} on
-  /// every rank where what one gives is not what the other expects.
+  /// Collective. Compares the parts of a call whose parts are known to some ranks only; returns the longest one's
+  /// bytes.
+  /// @throws Error{mismatch} on every rank if what one rank gives is not what the other expects.
   [[nodiscard]] std::size_t agree_on_parts(Call const& call, Transfers const& transfers);
 
-  /// Tells which MPI functions run `call`, where that was asked for.
+  /// Tells which MPI functions run `call`, if Config::explain asks for it.
   void explain(Call const& call, char const* algorithm, char const* functions) const;
 
   std::size_t block_;
   HostOrder hosts_;
-  std::unique_ptr<Explainer> explainer_;  // rank 0's
+  std::unique_ptr<Explainer> explainer_;  // on rank 0 only
   std::vector<double> scales_;
   Channel channel_;
   ReturnedEnvelopes returned_envelopes_;

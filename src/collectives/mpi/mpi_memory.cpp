@@ -89,7 +89,7 @@ bool MpiMemory::all_notices_in() noexcept {
     int from = 0;
     while (notices_taken_ < sent && take_notice(notice, from)) {
     }
-  } catch (Error const&) {  // the communicator is of no use any more, and its owner is gone
+  } catch (Error const&) {  // the communicator's owner is gone, so nobody is to be told
     failed = true;
   }
   return notices_taken_ == sent && outgoing_.empty();
@@ -100,7 +100,7 @@ bool MpiMemory::settled() noexcept {
   int done = 0;
   if (MPI_Test(&departure_[0], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) failed = true;
   if (failed || done == 0) return false;
-  // Somebody made a call that this rank was not there for: its messages may come at any time.
+  // A rank made a call that this one took no part in: that call's messages may still come at any time.
   if (!everybody_left()) failed = true;
   if (failed) return false;
   if (MPI_Test(&departure_[1], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) failed = true;

@@ -14,19 +14,18 @@
 
 namespace weft::mpi {
 
-inline constexpr int kNoticeTag = 0;  ///< tags above are messages'
+inline constexpr int kNoticeTag = 0;  ///< the tags above it are for messages
 
-/// Where one MPI call in flight finds what it sends and puts what it receives: a block for every rank, `block` bytes
-/// apart.
+/// The send and receive memory of one MPI call in flight: a block for every rank; the blocks start `block` bytes apart.
 struct Slot {
   std::byte* send = nullptr;
   std::byte* recv = nullptr;
   std::vector<int> send_counts, send_offsets, recv_counts, recv_offsets;  ///< bytes; MPI reads them while it works
 };
 
-/// Everything of a communicator that MPI may read or write, in one place. MPI cannot be made to forget a collective
-/// that was started, so after a failure, or when a rank leaves before the others, this has to outlive the communicator,
-/// and callers' buffers must not be among it.
+/// All memory of a communicator that MPI may read or write, in one place. A collective that was started cannot be taken
+/// back from MPI. So after a failure, or when a rank leaves before the others, this memory outlives the communicator,
+/// and MPI must never work on callers' buffers.
 class MpiMemory final : public MpiRemains {
  public:
   /// `block`: bytes per rank in a slot. Takes over `handle`. @throws Error{out_of_memory}
@@ -34,25 +33,25 @@ class MpiMemory final : public MpiRemains {
 
   /// Starts to tell the others that this rank makes no call after `sequence`.
   void depart(std::uint64_t sequence, int rank);
-  /// MPI may never let go.
+  /// Marks that MPI may use this memory for good: settled() never becomes true.
   void give_up() noexcept { failed = true; }
   [[nodiscard]] bool settled() noexcept override;
 
   /// Sends a notice to every other rank, or to one.
   void send_notice_to_all(Notice const& notice, int rank);
   void send_notice(Notice const& notice, int to);
-  /// Keeps what an abandoned message may still use.
+  /// Keeps memory that an abandoned message may still use.
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
   /// Takes a notice that has arrived, if any.
   [[nodiscard]] bool take_notice(Notice& notice, int& from);
-  /// Whether MPI has taken all notices off this rank's hands, as of the last take_notice().
+  /// Whether MPI had sent all of this rank's notices at the last take_notice().
   [[nodiscard]] bool notices_sent() const noexcept { return outgoing_.empty(); }
 
   MPI_Comm handle;
   std::vector<Slot> slots;
   Announcement mine;
   std::vector<Announcement> all;
-  std::vector<std::uint64_t> notices;  ///< that each rank has sent to this one, once all have left
+  std::vector<std::uint64_t> notices;  ///< number of notices that each rank sent this one; known once all have left
   bool failed = false;
 
  private:
@@ -71,7 +70,7 @@ class MpiMemory final : public MpiRemains {
   Notice incoming_;
   MPI_Request listening_ = MPI_REQUEST_NULL;
   std::list<Outgoing> outgoing_;             // stable addresses
-  std::vector<std::uint64_t> notices_sent_;  // to each rank
+  std::vector<std::uint64_t> notices_sent_;  // number, to each rank
   std::uint64_t notices_taken_ = 0;
 };
 

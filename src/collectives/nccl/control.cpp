@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -40,24 +39,6 @@ std::optional<Contract> Control::recall(int rank, std::uint64_t sequence) const 
   PackedContract const packed(entry.count.load(std::memory_order_acquire), entry.rest.load(std::memory_order_acquire));
   if (entry.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   return packed.unpack();
-}
-
-bool Control::fail(ErrorCode code, std::string const& message) noexcept {
-  auto& record = this->record();
-  auto none = static_cast<std::uint32_t>(shm::FailureState::none);
-  if (!record.state.compare_exchange_strong(none, static_cast<std::uint32_t>(shm::FailureState::writing))) return false;
-  record.code = static_cast<std::uint32_t>(code);
-  auto const length = std::min(message.size(), sizeof record.message - 1);
-  std::memcpy(record.message, message.data(), length);
-  record.message[length] = '\0';
-  record.state.store(static_cast<std::uint32_t>(shm::FailureState::set), std::memory_order_release);
-  return true;
-}
-
-std::optional<Error> Control::failure() const {
-  if (!has_failed()) return std::nullopt;
-  auto const& record = this->record();
-  return Error(static_cast<ErrorCode>(record.code), record.message);
 }
 
 }  // namespace weft::nccl

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/call.hpp"
+#include "collectives/nccl/failure_board.hpp"
 #include "collectives/nccl/ledger.hpp"
 #include "collectives/shm/control_block.hpp"
 #include "collectives/shm/segment.hpp"
@@ -16,24 +17,24 @@
 
 namespace weft::nccl {
 
-/// What ranks tell one another of their calls on the GPU, in host memory that all of them map: each its own lines,
-/// without waiting for anybody. Zero-filled memory is its initial state.
+/// What one rank tells the others about its calls on the GPU. It lies in host memory that all ranks map: each rank
+/// writes its own lines only, and never waits for another. Zero-filled memory is the initial state.
 struct ControlLines {
   static constexpr std::size_t kRemembered = 1024;
 
   struct Entry {
-    std::atomic<std::uint64_t> sequence;  ///< 0 while it is written
-    std::atomic<std::uint64_t> count;     ///< the words of a PackedContract
+    std::atomic<std::uint64_t> sequence;  ///< 0 while the entry is being written
+    std::atomic<std::uint64_t> count;     ///< this and `rest`: the words of a PackedContract
     std::atomic<std::uint64_t> rest;
   };
 
-  alignas(kLinePair) std::atomic<std::uint64_t> issued;  ///< collectives so far
-  alignas(kLinePair) std::atomic<std::uint64_t> done;    ///< of them those that the GPU is through with
+  alignas(kLinePair) std::atomic<std::uint64_t> issued;  ///< number of collectives called so far
+  alignas(kLinePair) std::atomic<std::uint64_t> done;    ///< how many of them the GPU has finished
   Entry entries[kRemembered];
 };
 
-/// The control channel of one communicator's ranks, which are on one host. publish() and note_done() are for one thread
-/// each, the rest for any.
+/// The control channel of one communicator's ranks, all of which are on one host. publish() and note_done() are each
+/// called by one thread only; any thread may call the rest.
 class Control {
  public:
   /// Collective. @throws Error{unsupported} for ranks of several hosts.
@@ -43,12 +44,13 @@ class Control {
       : mapping_(std::move(mapping)),
         rank_(rank),
         size_(size),
+        board_(mapping_),
         ledger_(mapping_->data() + kHeader + static_cast<std::size_t>(size) * sizeof(ControlLines), rank, size) {}
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Tells the ranks that this one makes call number `sequence`.
+  /// Tells the other ranks that this one makes call number `sequence`.
   void publish(std::uint64_t sequence, Contract const& contract) noexcept {
     auto& lines = lines_of(rank_);
     auto& entry = lines.entries[sequence % ControlLines::kRemembered];
@@ -64,27 +66,24 @@ class Control {
 
   [[nodiscard]] std::uint64_t issued(int rank) const noexcept { return lines_of(rank).issued.load(); }
   [[nodiscard]] std::uint64_t done(int rank) const noexcept { return lines_of(rank).done.load(); }
-  /// What `rank` made as that call; empty when it is too long ago.
+  /// The contract of `rank`'s call number `sequence`; empty when its entry has been overwritten since.
   [[nodiscard]] std::optional<Contract> recall(int rank, std::uint64_t sequence) const noexcept;
 
-  /// What goes from rank to rank.
+  /// The pieces that ranks give one another.
   [[nodiscard]] Ledger& ledger() noexcept { return ledger_; }
 
-  /// Decides a failure for all ranks; false where another one was decided before.
-  bool fail(ErrorCode code, std::string const& message) noexcept;
-  [[nodiscard]] std::optional<Error> failure() const;
-  /// Whether failure() is one.
-  [[nodiscard]] bool has_failed() const noexcept {
-    return record().state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(shm::FailureState::set);
-  }
+  /// Records a failure for all ranks; false if one was recorded before.
+  bool fail(ErrorCode code, std::string const& message) noexcept { return board_.fail(code, message); }
+  [[nodiscard]] std::optional<Error> failure() const { return board_.failure(); }
+  /// Whether failure() has a value.
+  [[nodiscard]] bool has_failed() const noexcept { return board_.has_failed(); }
+  /// Where failures are recorded; a copy may outlive this object.
+  [[nodiscard]] FailureBoard const& board() const noexcept { return board_; }
 
  private:
-  /// The failure, then each rank's lines.
+  /// The mapping holds the failure first, then each rank's lines.
   static constexpr std::size_t kHeader =
       (sizeof(shm::FailureRecord) + alignof(ControlLines) - 1) / alignof(ControlLines) * alignof(ControlLines);
-  [[nodiscard]] shm::FailureRecord& record() const noexcept {
-    return *reinterpret_cast<shm::FailureRecord*>(mapping_->data());
-  }
   [[nodiscard]] ControlLines& lines_of(int rank) const noexcept {
     return reinterpret_cast<ControlLines*>(mapping_->data() + kHeader)[rank];
   }
@@ -92,6 +91,7 @@ class Control {
   std::shared_ptr<shm::Mapping> mapping_;
   int rank_;
   int size_;
+  FailureBoard board_;
   Ledger ledger_;
 };
 

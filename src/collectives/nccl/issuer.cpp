@@ -15,7 +15,7 @@ std::byte* at(void* base, std::size_t bytes) noexcept {
 
 }  // namespace
 
-// Reached with a group open, or things to give back, when a call failed: NCCL forgets the calls of the group.
+// A group is still open, or resources are left, only when a call failed. NCCL then forgets the calls of the group.
 Issuer::~Issuer() {
   while (depth_ > 0) {
     --depth_;
@@ -84,7 +84,7 @@ void Issuer::issue(Call const& call) {
     case Operation::scatter_v: return scatter_v(call);
     case Operation::all_to_all_v: return all_to_all_v(call);
     case Operation::barrier: return barrier();
-    default: return;  // messages come as such; check_supported() refuses scans
+    default: return;  // messages have their own overload; check_supported() refuses scans
   }
 }
 
@@ -132,7 +132,7 @@ void Issuer::reduce_scatter(Call const& call) {
        "ncclReduceScatter");
 }
 
-/// A reduce to each rank.
+/// NCCL has no such call, so this is one reduce for each rank.
 void Issuer::reduce_scatter_v(Call const& call) {
   auto const how = elements_to_reduce(call);
   auto const op = operator_for(call, how);
@@ -205,7 +205,7 @@ void Issuer::scatter_v(Call const& call) {
   end_group();
 }
 
-/// NCCL's is never in place.
+/// ncclAlltoAll does not work in place, so an in-place call sends from a copy.
 void Issuer::all_to_all(Call const& call) {
   auto const [type, each] = elements_to_move(call.contract.dtype);
   auto const* from = call.send;
@@ -237,7 +237,7 @@ void Issuer::all_to_all_v(Call const& call) {
   end_group();
 }
 
-/// Nobody gets past what everybody has a part in.
+/// An all_reduce of one element: no rank passes it before all ranks have come.
 void Issuer::barrier() {
   note(nccl_.all_reduce(scratch_, scratch_, 1, ncclInt32, ncclSum, handle_, stream_.handle()), "ncclAllReduce");
 }

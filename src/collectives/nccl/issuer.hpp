@@ -11,8 +11,9 @@
 
 namespace weft::nccl {
 
-/// Turns calls into NCCL's, on one stream: one of ours may be several of NCCL's, which it groups. Used within a call,
-/// or for all of a group's; finish() comes last. @throws Error{system|…} naming NCCL's call.
+/// Turns Weft's calls into NCCL calls on one stream. Where one Weft call needs several NCCL calls, it groups them. An
+/// Issuer lives for one call, or for all calls of one group; finish() comes last.
+/// @throws Error{system|…} naming NCCL's call.
 class Issuer {
  public:
   /// `scratch`: a few bytes of device memory.
@@ -29,16 +30,16 @@ class Issuer {
   Issuer(Issuer const&) = delete;
   Issuer& operator=(Issuer const&) = delete;
 
-  /// What follows is launched together by end_group(). Nests.
+  /// end_group() launches all calls issued since begin_group() together. Groups nest.
   void begin_group();
   void end_group();
 
-  /// A call that check_supported() has passed.
+  /// `call` must have passed check_supported().
   void issue(Call const& call);
   void issue(Message const& message);
 
-  /// Waits where NCCL is not through with its part (as when connections are made at the first call), and gives back
-  /// what calls needed.
+  /// Waits if NCCL has not finished its host-side work (the first call makes connections, for example), then releases
+  /// the operators and staging memory that calls needed.
   void finish();
 
  private:
@@ -60,12 +61,12 @@ class Issuer {
   void all_to_all_v(Call const& call);
   void barrier();
 
-  /// Bytes between ranks.
+  /// Point-to-point transfers, in bytes.
   void send(void const* data, std::size_t bytes, int peer);
   void receive(void* data, std::size_t bytes, int peer);
-  /// To this rank itself.
+  /// Copies what this rank gives itself.
   void copy(void* to, void const* from, std::size_t bytes);
-  /// The operator of a reducing call.
+  /// The NCCL operator of a reducing call; makes one for premul_sum.
   [[nodiscard]] ncclRedOp_t operator_for(Call const& call, ReducedElements const& how);
 
   NcclCommunicator& communicator_;

@@ -12,18 +12,19 @@
 
 namespace weft::nccl {
 
-/// What one rank gives another, or expects of it: a message, or a part of a call with unequal parts of which the other
-/// ranks need not know.
+/// What one rank gives another, or expects from it: a message, or one part of a call with unequal parts whose sizes
+/// only these two ranks need to know.
 struct Piece {
-  Operation operation = Operation::send;  ///< send for either side of a message
+  Operation operation = Operation::send;  ///< for messages `send` on either side
   DataType dtype = DataType::u8;
   std::uint64_t count = 0;
 
   friend bool operator==(Piece const&, Piece const&) = default;
 };
 
-/// What every rank gives and expects, told in memory that all map: one rank's nth piece for another is that one's nth
-/// from it. Zero-filled memory is its initial state. publish() is for one thread, the rest for any.
+/// What every rank gives and expects, in memory that all ranks map, so that both sides can be compared: the nth piece
+/// that rank A gives rank B must be the nth piece that B expects from A. Zero-filled memory is the initial state. One
+/// thread calls publish(); any thread may call the rest.
 class Ledger {
  public:
   enum class Side : std::uint8_t { given, expected };
@@ -35,19 +36,19 @@ class Ledger {
   Ledger(std::byte* memory, int rank, int size) noexcept
       : lines_(reinterpret_cast<Lines*>(memory)), rank_(rank), size_(size) {}
 
-  /// This rank gives `peer` the piece, or expects it of it; its number, from 1.
+  /// Records that this rank gives `peer` the piece, or expects it from `peer`. Returns its number, from 1.
   std::uint64_t publish(Side side, int peer, Piece const& piece) noexcept;
 
-  /// How many pieces `rank` has given to, or expected of, `peer`.
+  /// How many pieces `rank` has given to `peer`, or expected from it.
   [[nodiscard]] std::uint64_t count(Side side, int rank, int peer) const noexcept {
     return of(side, rank, peer).count.load(std::memory_order_acquire);
   }
-  /// Empty when it is too long ago.
+  /// Piece `number`; empty when its entry has been overwritten since.
   [[nodiscard]] std::optional<Piece> recall(Side side, int rank, int peer, std::uint64_t number) const noexcept;
 
  private:
   struct Entry {
-    std::atomic<std::uint64_t> what;  ///< number << 32 | operation << 8 | type; 0 while it is written
+    std::atomic<std::uint64_t> what;  ///< number << 32 | operation << 8 | type; 0 while the entry is being written
     std::atomic<std::uint64_t> count;
   };
   struct alignas(kLinePair) Lines {
@@ -64,9 +65,10 @@ class Ledger {
   int size_;
 };
 
-/// What `rank` of `size` gives and expects in a call with unequal parts; nothing of others, whose contract has it all.
+/// Records what `rank` of `size` gives and expects in a call with unequal parts. Does nothing for other calls: their
+/// contracts say it all.
 void publish(Ledger& ledger, Call const& call, int rank, int size) noexcept;
-/// What `rank` sends or receives; what it sends to itself is nobody else's.
+/// Records what `rank` sends or receives. A message to itself concerns no other rank and is not recorded.
 void publish(Ledger& ledger, Message const& message, int rank) noexcept;
 
 /// "send(5 × f32)", "gather_v(0 × u8)"

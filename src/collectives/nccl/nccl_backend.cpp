@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "collectives/nccl/issuer.hpp"
 #include "collectives/nccl/nccl_factory.hpp"
+#include "collectives/outcome.hpp"
 #include "runtime/cuda/check.hpp"
 
 namespace weft::nccl {
@@ -29,7 +31,23 @@ std::shared_ptr<void> allocate_scratch(Libraries const& libraries) {
 
 }  // namespace
 
+/// Collective. Succeeds on every rank, or throws on every rank.
+NcclBackend::Own NcclBackend::make_own(Libraries const& libraries, Bootstrap& bootstrap) {
+  std::optional<Own> made;
+  Outcome mine;
+  try {
+    made.emplace(Own{communication_stream(libraries), allocate_scratch(libraries)});
+  } catch (Error const& error) {
+    mine = Outcome::of(error);
+  }
+  agree(bootstrap, mine);
+  return std::move(*made);
+}
+
 NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceSetup const& setup)
+    : NcclBackend(communicator, setup, make_own(communicator->libraries(), setup.bootstrap)) {}
+
+NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceSetup const& setup, Own own)
     : communicator_(std::move(communicator)),
       device_{DeviceType::cuda, communicator_->libraries().device},
       rank_(setup.bootstrap.rank()),
@@ -37,8 +55,8 @@ NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceS
       reproducibility_(setup.options.reproducibility),
       timeout_(setup.options.config->timeout),
       explains_(setup.options.config->explain && rank_ == 0),
-      own_stream_(communication_stream(communicator_->libraries())),
-      scratch_(allocate_scratch(communicator_->libraries())),
+      own_stream_(std::move(own.stream)),
+      scratch_(std::move(own.scratch)),
       works_(device_.index, cuda()),
       control_(Control::create(setup.bootstrap, *setup.options.config)),
       recorder_(FlightRecorder::create(setup.bootstrap, *setup.options.config,
@@ -46,7 +64,7 @@ NcclBackend::NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceS
       watch_(std::make_unique<Watch>(
           Watch::Setup{&cuda(), communicator_, control_.get(), recorder_.get(), setup.peer_state})) {}
 
-// What is pending ends first; then nobody looks at NCCL any more.
+// The watch's destructor waits for pending calls; afterwards nothing looks at NCCL any more.
 NcclBackend::~NcclBackend() {
   last_ = {};
   watch_.reset();
@@ -65,7 +83,7 @@ bool NcclBackend::follow_last(cuda::CudaStream& on) {
   cuda::check(cuda(), cuda().stream_capture(on.handle(), &status, &capture_), "cudaStreamGetCaptureInfo");
   bool const captured = status == cudaStreamCaptureStatusActive;
   if (!captured) capture_ = 0;
-  // Between what is captured and what is not the graph's launch decides.
+  // Between a captured call and an uncaptured one, the order is decided by when the graph is launched.
   bool const elsewhere = last_.work && last_.stream != on.handle() && last_.capture == capture_;
   if (elsewhere && (captured || !last_.work->state.done())) {
     cuda::check(cuda(), cuda().stream_wait_event(on.handle(), last_.work->completion.event(), 0),
@@ -102,7 +120,7 @@ void NcclBackend::enqueue(cuda::CudaStream& on, Call const& call, Issue&& issue)
     issue(issuer);
     issuer.finish();
   } catch (Error const& error) {
-    watch_->throw_if_failed();  // what stopped NCCL explains more than what NCCL says then
+    watch_->throw_if_failed();  // the failure that stopped NCCL explains more than NCCL's own error
     auto const why = fmt::format("rank {}: {} on {}: {}", rank_, describe(call), to_string(device_), error.what());
     watch_->fail(error.code(), why);
     watch_->throw_if_failed();
@@ -131,7 +149,7 @@ std::shared_ptr<Work::State> NcclBackend::run(Call& call, Stream const* stream) 
   require_supported(call);
   auto& on = stream_for(stream);
   bool const captured = follow_last(on);
-  auto const now = Clock::now();  // once: a look at the clock costs more than most of what follows
+  auto const now = Clock::now();  // read once: reading the clock costs more than most of what follows
   announce(call, now);
   enqueue(on, call, [&](Issuer& issuer) { issuer.issue(call); });
   auto work = mark(on, captured, now);
@@ -158,7 +176,7 @@ std::shared_ptr<Work::State> NcclBackend::run(Batch const& batch, Stream const* 
   });
   auto work = mark(on, captured, now);
   for (auto const& call : batch.calls) watch_->add(call, work);
-  if (!batch.messages.empty()) watch_->add(transfer, work);
+  if (!batch.messages.empty()) watch_->add(transfer, batch.messages, work);
   return hand_out(std::move(work), stream);
 }
 
@@ -175,7 +193,7 @@ std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
   try {
     return factory_of(communicator_->split(color, key));
   } catch (Error const& error) {
-    watch_->throw_if_failed();  // what stopped NCCL explains more than what NCCL says then
+    watch_->throw_if_failed();  // the failure that stopped NCCL explains more than NCCL's own error
     watch_->fail(error.code(),
                  fmt::format("rank {}: split(color {}) on {}: {}", rank_, color, to_string(device_), error.what()));
     watch_->throw_if_failed();
@@ -184,7 +202,7 @@ std::unique_ptr<DeviceFactory> NcclBackend::split(int color, int key) {
 }
 
 std::unique_ptr<DeviceFactory> NcclBackend::renew(std::vector<int> const& lost) {
-  fail(ErrorCode::aborted, "another communicator takes the place of this one");  // unless it has failed
+  fail(ErrorCode::aborted, "another communicator takes the place of this one");  // no effect if it has failed already
   watch_->await_dropped();
   return factory_of_successor(communicator_, lost);
 }

@@ -19,11 +19,11 @@ namespace weft::nccl {
 
 class Issuer;
 
-/// Collectives of device memory over NCCL. A call costs the host NCCL's call, one event, the Work, and a few lines of
-/// shared memory in which the ranks tell what they called: a Watch compares, and looks after the rest.
+/// Collectives on device memory through NCCL. On the host a call costs NCCL's own call, one event, the Work, and a few
+/// lines of shared memory in which each rank tells what it called. A Watch compares these, and looks for failures.
 class NcclBackend final : public DeviceBackend {
  public:
-  /// Collective over setup.bootstrap.
+  /// Collective over setup.bootstrap. Throws on every rank, or none.
   NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceSetup const& setup);
   ~NcclBackend() override;
   NcclBackend(NcclBackend const&) = delete;
@@ -44,20 +44,32 @@ class NcclBackend final : public DeviceBackend {
   [[nodiscard]] NcclCommunicator& communicator() noexcept { return *communicator_; }
 
  private:
+  /// Resources of this rank whose allocation can fail on one rank alone.
+  struct Own {
+    Stream stream;
+    std::shared_ptr<void> scratch;
+  };
+  [[nodiscard]] static Own make_own(Libraries const& libraries, Bootstrap& bootstrap);
+  NcclBackend(std::shared_ptr<NcclCommunicator> communicator, DeviceSetup const& setup, Own own);
+
   [[nodiscard]] cuda::CudaFunctions const& cuda() const noexcept { return *communicator_->libraries().cuda; }
   [[nodiscard]] cuda::CudaStream& stream_for(Stream const* stream) noexcept;
-  /// What comes on `on` follows the calls so far, whatever stream they are on; whether it is under capture.
+  /// Makes what is enqueued on `on` from now on follow all calls so far, whichever streams those use. Returns whether
+  /// `on` is being captured.
   bool follow_last(cuda::CudaStream& on);
   /// @throws Error{unsupported} naming the call.
   void require_supported(Call const& call) const;
-  /// Numbers a collective and tells the others of it.
+  /// Numbers a collective and tells the other ranks about it.
   void announce(Call& call, std::chrono::steady_clock::time_point now);
-  /// `issue(issuer)` makes NCCL's calls; a failure is everybody's.
+  /// Has `issue(issuer)` make NCCL's calls; if that fails, all ranks fail.
   template <typename Issue>
   void enqueue(cuda::CudaStream& on, Call const& call, Issue&& issue);
-  /// The Work of what was just enqueued.
+  /// Makes the Work of what was just enqueued.
   std::shared_ptr<cuda::CudaWork> mark(cuda::CudaStream& on, bool captured, std::chrono::steady_clock::time_point now);
   [[nodiscard]] std::shared_ptr<Work::State> hand_out(std::shared_ptr<cuda::CudaWork> work, Stream const* stream);
+  /// Fails and aborts the communicator after a registration that NCCL did not finish in time.
+  void end_unfinished(std::string const& why);
+  void throw_if_stopped();
   [[nodiscard]] ncclWindow_t register_window(void* memory, std::size_t bytes, Bootstrap& bootstrap);
 
   std::shared_ptr<NcclCommunicator> communicator_;
@@ -68,7 +80,7 @@ class NcclBackend final : public DeviceBackend {
   std::chrono::milliseconds const timeout_;
   bool const explains_;
   Stream own_stream_;
-  std::shared_ptr<void> scratch_;  // device memory of barriers
+  std::shared_ptr<void> scratch_;  // device memory that barriers reduce
   cuda::WorkPool works_;
   std::unique_ptr<Control> control_;
   std::shared_ptr<FlightRecorder> recorder_;
@@ -82,7 +94,7 @@ class NcclBackend final : public DeviceBackend {
     cudaStream_t stream = nullptr;
     unsigned long long capture = 0;
   } last_;
-  unsigned long long capture_ = 0;  // that of the call which is being made; 0: none
+  unsigned long long capture_ = 0;  // id of the capture that the current call is part of; 0: none
 };
 
 }  // namespace weft::nccl

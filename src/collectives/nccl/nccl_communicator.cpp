@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kMostForChild = std::chrono::seconds(20);
 constexpr auto kMostForAbort = std::chrono::seconds(5);
 
-/// Rank 0's, on every rank.
+/// Gives every rank the unique id that rank 0 gets from NCCL.
 ncclUniqueId agree_on_id(NcclFunctions const& nccl, Bootstrap& bootstrap) {
   ncclUniqueId id{};
   Outcome outcome;
@@ -65,11 +65,10 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(Libraries libraries, 
     made.reset(new NcclCommunicator(std::move(libraries), timeout));
     auto config = communicator_config();
     auto const result = nccl.comm_init_rank_config(&made->handle_, bootstrap.size(), id, bootstrap.rank(), &config);
-    made->settle_within(timeout - timeout / 4, result,
-                        "ncclCommInitRankConfig");  // the others wait for this rank's word
+    made->settle_within(made->most(), result, "ncclCommInitRankConfig");
   } catch (Error const& error) {
     outcome = Outcome::of(error);
-    if (made && made->handle_ != nullptr) made->abort_briefly();  // what is being made cannot be revoked
+    if (made && made->handle_ != nullptr) made->abort_briefly();  // a communicator in the making cannot be revoked
   }
   agree(bootstrap, outcome);
   return made;
@@ -80,7 +79,7 @@ NcclCommunicator::~NcclCommunicator() {
   try {
     cuda::DeviceGuard const guard(libraries_.device, *libraries_.cuda);
     auto const deadline = Clock::now() + timeout_;
-    // What was revoked may not be finalized: nothing is under way.
+    // A revoked communicator must not be finalized: nothing is under way on it.
     auto result = stopped_ ? ncclSuccess : nccl().comm_finalize(handle_);
     if (result == ncclSuccess || result == ncclInProgress) result = poll(deadline);
     if (result == ncclSuccess) {
@@ -95,13 +94,13 @@ NcclCommunicator::~NcclCommunicator() {
   static_cast<void>(abort());
 }
 
-// NCCL launches the calls of several ranks from a thread of its own, in tens of microseconds once connections are made:
-// a nap would take longer.
+// NCCL launches the calls of several ranks from a thread of its own. Once connections are made this takes tens of
+// microseconds, less than a nap, so polling spins first.
 ncclResult_t NcclCommunicator::poll(Clock::time_point deadline) {
   constexpr auto kSpin = std::chrono::microseconds(500);
   constexpr auto kMostNap = std::chrono::microseconds(1000);
-  // What was called just before the stop may be launched yet, on a stream whose owner learns of the failure now and
-  // frees it. Less than stop() waits for whoever is in here.
+  // A call made just before the stop may still be launched, on a stream whose owner learns of the failure now and frees
+  // it. So polling goes on for a moment, which is shorter than stop() waits for the thread in here.
   constexpr auto kLinger = std::chrono::milliseconds(50);
   bool lingers = is_stopped();
   auto nap = std::chrono::microseconds(20);
@@ -143,16 +142,25 @@ void NcclCommunicator::settle_within(Timeout limit, ncclResult_t result, char co
 }
 
 void NcclCommunicator::settle_late(ncclResult_t result, char const* call, std::shared_ptr<void> written) {
+  settle_late_within(timeout_, result, call, std::move(written));
+}
+
+void NcclCommunicator::settle_late_for_others(ncclResult_t result, char const* call, std::shared_ptr<void> written) {
+  settle_late_within(most(), result, call, std::move(written));
+}
+
+void NcclCommunicator::settle_late_within(Timeout limit, ncclResult_t result, char const* call,
+                                          std::shared_ptr<void> written) {
   check(nccl(), result, call, handle_);
   try {
-    settle_within(timeout_, ncclInProgress, call);
+    settle_within(limit, ncclInProgress, call);
   } catch (Error const&) {
     if (written) written_.push_back(std::move(written));
     throw;
   }
 }
 
-// What is being made ends with the abort of the one that it is made from.
+// Aborting a communicator also ends the making of its child.
 template <typename Begin>
 std::shared_ptr<NcclCommunicator> NcclCommunicator::make_child(char const* call, Timeout limit, Begin const& begin) {
   std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(libraries_, timeout_));
@@ -186,20 +194,21 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::succeed(std::shared_ptr<Nccl
   std::shared_ptr<NcclCommunicator> made;
   auto const began = Clock::now();
   try {
-    parent->require_fit(!excluded.empty());  // a rank that cannot would be waited for by the others inside of NCCL
+    parent->require_fit(!excluded.empty());  // else the other ranks would wait inside NCCL for a rank that cannot
   } catch (Error const& error) {
     mine = Outcome::of(error);
   }
   auto failure = first_failure(bootstrap, mine);
   if (!failure) {
     try {
-      // The others wait for this rank's word; and what NCCL cannot make of a broken communicator by then is made anew.
+      // The other ranks wait for this one's word. What NCCL cannot make from a broken communicator within this limit is
+      // made from scratch.
       auto const limit = std::min<Timeout>(parent->timeout_ / 2, kMostForChild);
       made = excluded.empty() ? parent->split(0, bootstrap.rank(), limit) : parent->shrink(excluded, limit);
       if (!made) throw Error(ErrorCode::system, "NCCL gave no communicator");
     } catch (Error const& error) {
       mine = Outcome::of(error);
-      parent->abort_briefly();  // the others may wait for this rank inside of NCCL, which hears of closed sockets
+      parent->abort_briefly();  // other ranks may wait inside NCCL for this one; its closed sockets end their wait
     }
     failure = first_failure(bootstrap, mine);
   }
@@ -225,7 +234,7 @@ void NcclCommunicator::require_fit(bool shrinks) {
     if (shrinks) return;
     throw Error(ErrorCode::timeout, "ncclCommSplit: what was revoked has not come to rest; its streams are stuck");
   }
-  auto const state = async_error();  // which outlives a revocation where a rank was lost
+  auto const state = async_error();  // after the loss of a rank, the error stays even when revoked
   if (state == ncclSuccess) return;
   throw Error(ErrorCode::system,
               fmt::format("NCCL's communicator is not usable any more: {}", nccl().get_error_string(state)));
@@ -267,10 +276,11 @@ std::unique_lock<std::mutex> NcclCommunicator::take_turn(std::chrono::millisecon
   return turn;
 }
 
-// Who is inside of NCCL and polls comes out when it sees that it is stopped; who is stuck there comes out by this.
+// A thread that polls inside NCCL comes out when it sees that the communicator is stopped; one that is stuck there
+// comes out because of the revocation.
 void NcclCommunicator::stop() noexcept {
   constexpr auto kPatience = std::chrono::milliseconds(100);
-  std::scoped_lock const lock(stopping_);  // who comes second finds it stopped
+  std::scoped_lock const lock(stopping_);  // a second caller waits here, then finds it stopped
   if (handle_ == nullptr || stopped_.exchange(true)) return;
   if (nccl().comm_revoke != nullptr) {
     auto const turn = take_turn(kPatience);
@@ -282,14 +292,14 @@ void NcclCommunicator::stop() noexcept {
   begin_abort();
 }
 
-// Who is inside of NCCL comes out soon: nothing there waits, but for the GPU, which the abort sets free.
+// A thread inside NCCL comes out soon: it can only be waiting for the GPU, which the abort sets free.
 void NcclCommunicator::begin_abort() noexcept {
   constexpr auto kPatience = std::chrono::milliseconds(1000);
   stopped_.store(true);
   if (aborted_.exchange(true)) return;
   abort_deadline_.store(Clock::now() + timeout_);
   static_cast<void>(take_turn(kPatience));
-  // NCCL may write to this one, and to what it has not finished, as long as that runs.
+  // NCCL may write to this object and to the unfinished child while the abort runs, so the lambda keeps both alive.
   auto const end = [self = weak_from_this().lock(), library = libraries_.nccl, handle = handle_,
                     child = std::exchange(unfinished_, nullptr), ended = abort_ended_] {
     auto const abort = [&](ncclComm_t what) {
@@ -302,7 +312,7 @@ void NcclCommunicator::begin_abort() noexcept {
     ended->store(true, std::memory_order_release);
   };
   try {
-    // It waits for the GPU, which may be stuck for good.
+    // In a thread of its own, because ncclCommAbort waits for the GPU, which may be stuck for good.
     std::thread([end] {
       sigset_t all;
       sigfillset(&all);

@@ -10,11 +10,11 @@
 
 namespace weft::nccl {
 
-/// Every call that Weft makes of NCCL, named after it and with its meaning. The seam between what Weft asks for and the
-/// library that does it: a real one is opened at run time (see NcclLibrary), tests put a recording fake in its place.
-/// Those that a library lacks are null.
+/// Every NCCL function that Weft calls, under NCCL's name and with NCCL's meaning. Weft reaches NCCL only through this
+/// table: a real library is opened at run time (see NcclLibrary), and tests put a recording fake in its place.
+/// Functions that a library lacks are null.
 struct NcclFunctions {
-  // What every library from 2.28 on has.
+  // Every library from 2.28 on has these.
   ncclResult_t (*get_version)(int*);
   ncclResult_t (*get_unique_id)(ncclUniqueId*);
   char const* (*get_error_string)(ncclResult_t);
@@ -53,7 +53,7 @@ struct NcclFunctions {
   ncclResult_t (*comm_window_register)(ncclComm_t, void*, std::size_t, ncclWindow_t*, int flags);
   ncclResult_t (*comm_window_deregister)(ncclComm_t, ncclWindow_t);
 
-  // What only some have.
+  // Only some libraries have these.
   ncclResult_t (*comm_revoke)(ncclComm_t, int flags);  ///< null before 2.28.9: communicators are aborted instead
 };
 

@@ -8,15 +8,16 @@
 
 namespace weft::nccl {
 
-/// An NCCL that calls go to.
+/// An opened NCCL library.
 struct NcclLibrary {
   NcclFunctions functions{};
   int version = 0;   ///< as NCCL_VERSION_CODE
   std::string path;  ///< where it was found
 
-  /// Opens config.nccl_library, or libnccl.so.2 where the loader finds it; one that the process uses already
-  /// (PyTorch's) is shared. It stays open until the process ends, as NCCL's threads do.
-  /// @throws Error{unsupported} that says what to install or set: no library, one before 2.28, one that lacks calls.
+  /// Opens config.nccl_library, or else libnccl.so.2 where the loader finds it. A library that the process uses already
+  /// (PyTorch's) is shared. It stays open until the process ends, because NCCL's threads run until then.
+  /// @throws Error{unsupported}, saying what to install or set, if there is no library, or it is older than 2.28, or it
+  /// lacks functions.
   [[nodiscard]] static std::shared_ptr<NcclLibrary const> open(Config const& config);
 };
 

@@ -1,4 +1,4 @@
-// Memory for collectives: NCCL's own, registered as a window of all ranks where NCCL can.
+// Memory for collectives, allocated by NCCL and registered as a window of all ranks where NCCL supports that.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace weft::nccl {
 namespace {
 
-/// Whether every rank says yes.
+/// Collective: the ranks that pass `yes` as false.
 std::vector<int> ranks_that_say_no(Bootstrap& bootstrap, bool yes) {
   auto const mine = static_cast<std::byte>(yes ? 1 : 0);
   auto const all = bootstrap.all_gather(std::span(&mine, 1));
@@ -25,7 +25,7 @@ std::vector<int> ranks_that_say_no(Bootstrap& bootstrap, bool yes) {
   return no;
 }
 
-/// Within a Use. Waits until NCCL is through with it: only then may the memory be freed.
+/// Within a Use. Waits until NCCL has finished: only then may the memory be freed.
 void deregister(NcclCommunicator& communicator, ncclComm_t handle, ncclWindow_t window) {
   auto const result = communicator.nccl().comm_window_deregister(handle, window);
   communicator.settle_late(result, "ncclCommWindowDeregister");
@@ -38,7 +38,7 @@ class Memory {
       : communicator_(std::move(communicator)), data_(data), charge_(std::move(charge)) {}
   Memory(Memory const&) = delete;
   Memory& operator=(Memory const&) = delete;
-  /// Waits for the GPU, as cudaFree does: somebody may still use it.
+  /// Waits for the GPU, as cudaFree does, because work on it may still use the memory.
   ~Memory() {
     auto const& libraries = communicator_->libraries();
     auto const& nccl = communicator_->nccl();
@@ -67,6 +67,23 @@ class Memory {
 
 }  // namespace
 
+// While the registration is unfinished NCCL takes no other call, and it still writes the window when it ends.
+void NcclBackend::end_unfinished(std::string const& why) {
+  watch_->fail(ErrorCode::timeout, fmt::format("rank {}: memory on {}: {}", rank_, to_string(device_), why));
+  communicator_->abort_briefly();
+}
+
+// The exception frees the caller's memory though it may have a window, so NCCL is told first: see ~Memory.
+void NcclBackend::throw_if_stopped() {
+  try {
+    watch_->throw_if_failed();
+  } catch (Error const&) {
+    communicator_->stop();
+    communicator_->wait_until_told();
+    throw;
+  }
+}
+
 ncclWindow_t NcclBackend::register_window(void* memory, std::size_t bytes, Bootstrap& bootstrap) {
   auto const& nccl = communicator_->nccl();
   auto const window = std::make_shared<ncclWindow_t>(nullptr);
@@ -75,13 +92,15 @@ ncclWindow_t NcclBackend::register_window(void* memory, std::size_t bytes, Boots
   try {
     NcclCommunicator::Use const use(*communicator_);
     auto const result = nccl.comm_window_register(use.handle(), memory, bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC);
-    communicator_->settle_late(result, "ncclCommWindowRegister", window);
+    communicator_->settle_late_for_others(result, "ncclCommWindowRegister", window);
     there = *window != nullptr;
   } catch (Error const& error) {
     why = error.what();
+    if (error.code() == ErrorCode::timeout) end_unfinished(why);
   }
   auto const without = ranks_that_say_no(bootstrap, there);
   if (without.empty()) return *window;
+  throw_if_stopped();
   if (there) {
     NcclCommunicator::Use const use(*communicator_);
     deregister(*communicator_, use.handle(), *window);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kOldest = 22800;
 
-/// Fills the table; the name of the first call that is missing, or null.
+/// Fills the table. Returns the name of the first required function that is missing, or null.
 char const* find_all(void* library, NcclFunctions& nccl) {
   char const* missing = nullptr;
   auto const find = [&](char const* name, auto& function) {
@@ -56,7 +56,7 @@ char const* find_all(void* library, NcclFunctions& nccl) {
   return missing;
 }
 
-/// The file that the loader took for `name`.
+/// The path of the file that the loader found for `name`.
 std::string path_of(void* library, std::string const& name) {
   link_map const* map = nullptr;
   if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || *map->l_name == '\0') return name;
@@ -76,7 +76,7 @@ int note_other(dl_phdr_info* info, std::size_t /*size*/, void* search) {
   return 0;
 }
 
-/// Another NCCL in this process; empty without one.
+/// The path of another NCCL library in this process; empty if there is none.
 std::string other_than(std::string const& ours) {
   Search looks{ours};
   ::dl_iterate_phdr(note_other, &looks);

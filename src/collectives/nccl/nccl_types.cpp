@@ -46,7 +46,7 @@ std::optional<ncclRedOp_t> operator_of(ReduceOp op) noexcept {
   }
 }
 
-/// Truth values are 0 or 1, so the largest of them is their "or".
+/// Booleans are 0 or 1, so their maximum is their "or" and their minimum their "and".
 std::optional<ncclRedOp_t> boolean_operator_of(ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::sum:

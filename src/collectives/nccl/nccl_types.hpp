@@ -6,16 +6,16 @@
 
 namespace weft::nccl {
 
-/// How NCCL names a call's elements: each of Weft's is `each` of NCCL's.
+/// NCCL's type for a call's elements: one of Weft's elements is `each` elements of `type`.
 struct Elements {
   ncclDataType_t type = ncclUint8;
   std::size_t each = 1;
 };
 
-/// For moving: what NCCL has no name for goes as bytes.
+/// For calls that only move data: types that NCCL does not have go as bytes.
 [[nodiscard]] Elements elements_to_move(DataType dtype) noexcept;
 
-/// For reducing. premul_sum's operator is made for each call; `op` is ncclSum for it.
+/// For calls that reduce. premul_sum needs an operator made for each call; for it `op` is ncclSum.
 struct ReducedElements {
   Elements elements;
   ncclRedOp_t op = ncclSum;
@@ -24,8 +24,8 @@ struct ReducedElements {
 /// @throws Error{unsupported} naming operator, type and what to do.
 [[nodiscard]] ReducedElements elements_to_reduce(Call const& call);
 
-/// Whether NCCL can do the call at all, in the order of additions that `reproducibility` asks for.
-/// @throws Error{unsupported}
+/// @throws Error{unsupported} if NCCL cannot do the call at all, or not in the order of additions that
+/// `reproducibility` asks for.
 void check_supported(Call const& call, Reproducibility reproducibility);
 
 /// premul_sum's scale as an element of NCCL's type.

@@ -16,13 +16,14 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kNapBusy = 1ms;   // while calls are pending
-constexpr auto kNapIdle = 10ms;  // so much later is noticed that another rank found a failure
+constexpr auto kNapIdle = 10ms;  // the most by which another rank's failure is noticed late
 constexpr auto kPeerLooks = 50ms;
 
 }  // namespace
 
 Watch::Watch(Setup setup)
     : setup_(std::move(setup)),
+      failure_(std::make_shared<cuda::SharedFailure>([board = setup_.control->board()] { return board.error(); })),
       compared_(static_cast<std::size_t>(setup_.control->size())),
       thread_(start_quietly([this] { run(); })) {}
 
@@ -37,7 +38,7 @@ Watch::~Watch() {
 
 void Watch::add(Call const& call, std::shared_ptr<cuda::CudaWork> work) {
   auto const index = added_.load(std::memory_order_relaxed);
-  // The GPU's own queues are full by then.
+  // With so many calls pending, the GPU's own queues are full, too.
   while (index - taken_.load(std::memory_order_acquire) >= kMostPending) std::this_thread::sleep_for(50us);
   auto& pending = ring_[index % kMostPending];
   pending.contract = call.contract;
@@ -47,6 +48,15 @@ void Watch::add(Call const& call, std::shared_ptr<cuda::CudaWork> work) {
   if (pending.captured()) captures_.store(true, std::memory_order_relaxed);
   added_.store(index + 1, std::memory_order_release);
   prefetch_for_write(&ring_[(index + 1) % kMostPending]);  // the watch's core has it
+}
+
+// The messages must be in transfers_ before the watch can find them finished.
+void Watch::add(Call const& transfer, std::span<Message const> messages, std::shared_ptr<cuda::CudaWork> work) {
+  {
+    std::scoped_lock const lock(transfers_mutex_);
+    transfers_.emplace_back(*setup_.recorder, messages);
+  }
+  add(transfer, std::move(work));
 }
 
 Call Watch::call_of(Pending const& pending) const {
@@ -61,7 +71,7 @@ Call Watch::call_of(Pending const& pending) const {
 
 void Watch::run() noexcept {
   pthread_setname_np(pthread_self(), "weft-nccl");
-  // Looking at events must not break what another thread captures.
+  // This thread queries events, which must not invalidate a capture in another thread.
   auto mode = cudaStreamCaptureModeRelaxed;
   static_cast<void>(setup_.cuda->thread_exchange_stream_capture_mode(&mode));
   while (true) {
@@ -88,7 +98,7 @@ bool Watch::look() {
   compare_contracts();
   auto const taken = taken_.load(std::memory_order_relaxed);
   bool const busy = added_.load(std::memory_order_acquire) != taken;
-  if (busy && first_ == taken) {  // else it came after retire(), and has waited since no known time
+  if (busy && first_ == taken) {  // otherwise the call came after retire(), and first_since_ is not about it
     auto const& first = ring_[taken % kMostPending];
     look_at_nccl(call_of(first));
     look_at_peers(first);
@@ -104,7 +114,11 @@ void Watch::retire() {
   auto const added = added_.load(std::memory_order_acquire);
   if (taken == added) return;
   begin_first();
-  for (auto const end = end_of_reached(taken, added); taken < end; ++taken) {
+  auto const end = end_of_reached(taken, added);
+  // A rank that fails stops NCCL, and then the other ranks' kernels end too, with incomplete results. So look for a
+  // failure after seeing that calls have ended.
+  if (setup_.control->has_failed()) return;
+  for (; taken < end; ++taken) {
     begin_first();
     retire_first();
   }
@@ -117,18 +131,29 @@ void Watch::begin_first() {
   auto& first = ring_[taken % kMostPending];
   first_ = taken;
   first_since_ = Clock::now();
-  setup_.recorder->start(call_of(first));
+  if (!is_point_to_point(first.contract.operation)) setup_.recorder->start(call_of(first));
   if (!first.captured()) first.work->state.start();
 }
 
-// Asking the GPU takes locks that those who enqueue take too, so few are asked: a communicator's calls run one after
-// the other, so from the last one that is known to be through ever larger steps are taken, then smaller ones.
+bool Watch::is_reached(Pending const& pending) const {
+  if (pending.captured()) return true;
+  if (!pending.work->completion.reached()) return false;
+  try {
+    pending.work->completion.throw_if_broken();
+  } catch (Error const& error) {
+    auto const call = call_of(pending);
+    throw Error(error.code(), fmt::format("{} on {}, or what its stream does before it, failed: {}", describe(call),
+                                          to_string(call.device), error.what()));
+  }
+  return true;
+}
+
+// Querying an event takes locks that enqueueing threads need too, so as few events as possible are queried. A
+// communicator's calls run one after the other, so this searches with doubling steps from the last call known to be
+// finished, then with halving ones.
 std::uint64_t Watch::end_of_reached(std::uint64_t taken, std::uint64_t added) const {
-  auto const reached = [&](std::uint64_t index) {
-    auto const& pending = ring_[index % kMostPending];
-    return pending.captured() || pending.work->completion.reached();
-  };
-  if (captures_) {  // a graph's launches do not keep to the order of calls
+  auto const reached = [&](std::uint64_t index) { return is_reached(ring_[index % kMostPending]); };
+  if (captures_) {  // captured calls run when their graph is launched, not in the order of calls
     auto end = taken;
     while (end < added && reached(end)) ++end;
     return end;
@@ -145,10 +170,22 @@ std::uint64_t Watch::end_of_reached(std::uint64_t taken, std::uint64_t added) co
   return end;
 }
 
+// Messages have their own numbers and their own ring in the flight recorder.
+void Watch::record_first(Pending const& first, std::exception const* error) {
+  auto& recorder = *setup_.recorder;
+  if (!is_point_to_point(first.contract.operation))
+    return error == nullptr ? recorder.finish(call_of(first)) : recorder.fail(call_of(first), *error);
+  std::scoped_lock const lock(transfers_mutex_);
+  auto& record = transfers_.front().record;
+  record.finish(error == nullptr ? FlightState::finished : FlightState::failed);
+  if (error != nullptr) recorder.fail(record, *error);
+  transfers_.pop_front();
+}
+
 void Watch::retire_first() {
   auto const taken = taken_.load(std::memory_order_relaxed);
   auto& first = ring_[taken % kMostPending];
-  setup_.recorder->finish(call_of(first));
+  record_first(first, nullptr);
   if (!is_point_to_point(first.contract.operation)) setup_.control->note_done(first.sequence);
   if (!first.captured()) first.work->state.complete_once();
   first.work = nullptr;
@@ -165,7 +202,7 @@ void Watch::compare_contracts() {
     compare_pieces(peer, control.rank(), expected);
     auto const theirs = control.issued(peer);
     auto const last = std::min(mine, theirs);
-    // What one of us has overwritten cannot be compared any more.
+    // Entries that either rank has overwritten cannot be compared any more.
     auto const newest = std::max(mine, theirs);
     auto const oldest = newest >= ControlLines::kRemembered ? newest - ControlLines::kRemembered + 2 : 1;
     for (auto next = std::max(compared + 1, oldest); next <= last && !failure_->is_set(); ++next)
@@ -296,7 +333,7 @@ void Watch::look_at_nccl(Call const& call) {
                    nccl.get_error_string(state)));
 }
 
-// A process that dies closes its sockets first, by which NCCL notices, and is gone once its GPU memory is given back.
+// A dying process first closes its sockets, which NCCL notices; it is gone only once its GPU memory has been released.
 bool Watch::may_be_named(ncclResult_t state) {
   constexpr auto kPatience = 3s;
   if (state != ncclRemoteError && state != ncclSystemError) return false;
@@ -312,14 +349,14 @@ void Watch::hear() {
 
 void Watch::throw_failure() {
   hear();
-  while (!failure_->is_set()) std::this_thread::yield();  // another thread is about to
+  while (!failure_->is_set()) std::this_thread::yield();  // another thread is about to set it
   std::rethrow_exception(failure_->get());
 }
 
 void Watch::fail(ErrorCode code, std::string const& message) noexcept {
   try {
     setup_.control->fail(code, message);
-    // All ranks tell the failure that was decided first; it is there, or on its way.
+    // All ranks report the failure that was recorded first. It is readable now or, if a rank is writing it, soon.
     for (int looks = 0; looks < 100; ++looks) {
       if (auto const decided = setup_.control->failure()) return end_with(*decided);
       std::this_thread::sleep_for(1ms);
@@ -335,8 +372,8 @@ void Watch::end_with(Error const& error) {
   changed_.notify_all();
 }
 
-// Whoever's Work has failed may free the buffers, so the GPU must be through with them. Where its stream is stuck, the
-// abort of NCCL is what ends their use; where that is stuck too, nobody would learn of the failure if this waited on.
+// Once a Work has failed its owner may free the buffers, so the GPU must have finished with them before. If the stream
+// is stuck, aborting NCCL ends their use; if the abort is stuck too, waiting longer would only hide the failure.
 bool Watch::await_release(Pending const& pending) {
   constexpr auto kPatience = 500ms;
   auto const reached = [&] { return pending.captured() || pending.work->completion.reached(); };
@@ -346,20 +383,29 @@ bool Watch::await_release(Pending const& pending) {
   return setup_.communicator->abort([&] { return reached(); }) || reached();
 }
 
+// A caller that waited for the call saw it finish before there was a failure.
+bool Watch::has_succeeded(Pending const& pending) noexcept {
+  return !pending.captured() && pending.work->state.done() && !pending.work->state.error();
+}
+
 void Watch::drop_all() {
-  if (!setup_.communicator->is_stopped()) retire();  // what is through by now did succeed
   setup_.communicator->stop();
   if (stopped_at_ == Clock::time_point()) stopped_at_ = Clock::now();
   auto const error = failure_->get();
   for (auto taken = taken_.load(std::memory_order_relaxed); taken != added_.load(std::memory_order_acquire); ++taken) {
     auto& pending = ring_[taken % kMostPending];
+    if (has_succeeded(pending)) {
+      begin_first();
+      retire_first();
+      continue;
+    }
     auto const call = call_of(pending);
     auto const why = await_release(pending) ? error : still_in_use(error, call);
     try {
       std::rethrow_exception(why);
     } catch (std::exception const& said) {
-      setup_.recorder->start(call);
-      setup_.recorder->fail(call, said);
+      if (!is_point_to_point(call.contract.operation)) setup_.recorder->start(call);
+      record_first(pending, &said);
     }
     if (!pending.captured()) pending.work->state.complete_once(why);
     pending.work = nullptr;

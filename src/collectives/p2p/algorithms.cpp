@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <new>
 
 #include "collectives/host_order.hpp"
 #include "collectives/p2p/combiner.hpp"
@@ -215,8 +216,8 @@ bool can_run(Algorithm const& algorithm, Call const& call) noexcept {
 Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   auto const& contract = call.contract;
   network.bytes = static_cast<double>(call.bytes());
-  if (has_parts_in_common(contract.operation)) network.bytes /= network.n();  // about
-  // Every call comes by here: nothing is allocated.
+  if (has_parts_in_common(contract.operation)) network.bytes /= network.n();  // approximately
+  // Every call comes by here, so nothing is allocated.
   struct Candidate {
     Algorithm const* algorithm;
     double takes;
@@ -228,7 +229,7 @@ Choice choose(Call const& call, CostQuestion network, bool same_bits) {
     if (can_run(algorithm, call)) *end++ = {&algorithm, 0};
   }
   auto const is_bitwise = [](Candidate const& each) { return each.algorithm->bitwise; };
-  // Operations that combine nothing have none.
+  // Operations that combine nothing have no such algorithm.
   auto const combines = std::any_of(begin, end, is_bitwise);
   if (same_bits && combines && !is_exact(contract.dtype, contract.reduce)) {
     end = std::remove_if(begin, end, std::not_fn(is_bitwise));
@@ -238,7 +239,7 @@ Choice choose(Call const& call, CostQuestion network, bool same_bits) {
   auto const by_time = [](Candidate const& a, Candidate const& b) { return a.takes < b.takes; };
   auto const least = std::min_element(begin, end, by_time)->takes;
   end = std::remove_if(begin, end, [&](Candidate const& each) { return each.takes > least * (1 + kAlike); });
-  // Of those that are as good as equal the one that waits least often.
+  // Of those that count as equal, take the one that waits least often.
   auto without_bytes = network;
   without_bytes.bytes = 0;
   auto const waits = [&](Candidate const& each) { return each.algorithm->cost_s(without_bytes); };
@@ -255,6 +256,11 @@ Algorithm const* find_algorithm(Operation operation, std::string_view name) noex
   return found == std::end(kAlgorithms) ? nullptr : found;
 }
 
+std::string describe_exhaustion(int rank, Call const& call) {
+  return fmt::format("rank {}: {}: no memory left for what is under way; free memory, or make calls smaller", rank,
+                     describe(call));
+}
+
 void run(Algorithm const& algorithm, Transport& transport, Call const& call, Tuning const& tuning) {
   if (!can_run(algorithm, call)) {
     throw Error(ErrorCode::unsupported,
@@ -266,7 +272,12 @@ void run(Algorithm const& algorithm, Transport& transport, Call const& call, Tun
   }
   Context context(transport, tuning);
   if (context.size() == 1) return run_alone(context, call);
-  algorithm.run(context, call);
+  try {
+    algorithm.run(context, call);
+  } catch (std::bad_alloc const&) {  // the others wait for this rank, and messages may come to the context's memory
+    transport.fail(ErrorCode::out_of_memory, describe_exhaustion(transport.rank(), call));
+    throw;
+  }
 }
 
 }  // namespace weft::p2p

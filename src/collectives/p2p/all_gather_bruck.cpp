@@ -1,5 +1,5 @@
-// all_gather after Bruck: in step i every rank sends all it has, up to 2^i parts, to the one 2^i before.
-// On the wire, per rank: (n − 1)·b, and what it got is copied once. Takes ⌈log2 n⌉·α + (n − 1)·b·β, for any n.
+// all_gather after Bruck: in step i every rank sends all it has, up to 2^i parts, to the rank 2^i before.
+// On the wire, per rank: (n − 1)·b, and what a rank gets is copied once. Takes ⌈log2 n⌉·α + (n − 1)·b·β, for any n.
 #include "collectives/p2p/steps.hpp"
 
 namespace weft::p2p {
@@ -10,7 +10,7 @@ void all_gather_bruck(Context& context, Call const& call) {
     return parts[static_cast<std::size_t>(context.around(static_cast<int>(i)))];
   };
   auto const n = context.ranks();
-  // Parts from this rank's on: what a rank has is always the first of them.
+  // Parts in order from this rank's on: what a rank has is always the first of them.
   std::vector<std::size_t> starts{0};
   for (std::size_t i = 0; i < n; ++i) starts.push_back(starts.back() + part_at(i).length);
   auto* const gathered = context.workspace(starts.back());

@@ -1,7 +1,7 @@
 // all_gather by recursive doubling: in step i ranks at a distance of 2^i exchange all they have. Of n = p + r ranks, p
-// a power of two, r hand their part to a neighbour first and get everything last. Equal parts only. On the wire, per
-// rank: (n − 1)·b. Takes log2 n·α + (n − 1)·b·β for powers of two; otherwise no more than log2 p·α + 2(p − 1)·b·β + 2α
-// + (n + 1)·b·β.
+// a power of two, r ranks first hand their part to a neighbour, and get everything last. Equal parts only. On the wire,
+// per rank: (n − 1)·b. Takes log2 n·α + (n − 1)·b·β for powers of two; otherwise no more than
+// log2 p·α + 2(p − 1)·b·β + 2α + (n + 1)·b·β.
 #include "collectives/p2p/power_of_two.hpp"
 #include "collectives/p2p/steps.hpp"
 

@@ -1,5 +1,5 @@
-// all_reduce by two binary trees, each with half of the data in chunks of c bytes: combined on the way up to the roots,
-// then sent down. Every rank is a leaf of one of the trees, so that all links are used both ways.
+// all_reduce by two binary trees, each with half of the data in chunks of c bytes: data is combined on the way up to
+// the roots, then sent down. Every rank is a leaf of one of the trees, so that all links are used both ways.
 // On the wire, per rank: at most 2·B. Takes at most 2·h(α + c·(4β + 2γ)) + B·(2β + γ) with h = ⌊log2 n⌋ + 1 levels: few
 // steps and, with many chunks, as much as the ring, for any number of ranks. (Operators that do not commute use one of
 // the trees where n is odd.)

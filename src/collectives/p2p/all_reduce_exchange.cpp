@@ -1,7 +1,7 @@
 // all_reduce in rank order by one exchange: every rank sends all others its whole buffer, chunk by chunk, and combines
-// all contributions to everything as kernels::reduce does. The same bits as over shared memory. On the wire, per rank:
-// (n − 1)·B: for two ranks as much as with any other algorithm, in one step. Takes α + (n − 1)·B·max(β, γ) and the
-// lesser of β and γ for one chunk (premul_sum: ⌈log2 n⌉ short messages more).
+// all contributions to everything as kernels::reduce does. The bits are those over shared memory. On the wire, per
+// rank: (n − 1)·B: for two ranks as much as with any other algorithm, in one step. Takes α + (n − 1)·B·max(β, γ) and
+// the lesser of β and γ for one chunk (premul_sum: ⌈log2 n⌉ short messages more).
 #include "collectives/p2p/rank_order.hpp"
 #include "collectives/p2p/steps.hpp"
 

@@ -1,27 +1,27 @@
-// all_reduce after Rabenseifner: reduce_scatter by halving what is exchanged while the distance doubles, all_gather the
-// same way back. Of n = p + r ranks, p a power of two, r hand their contribution to a neighbour first and get the
-// result last. On the wire, per rank: 2(1 − 1/p)·B. Takes 2·log2 p·α + (1 − 1/p)·B·(2β + γ), and at most 2(α + B·β) +
-// B·γ + B/2·β where r > 0: the fewest bytes in few steps.
+// all_reduce after Rabenseifner: a reduce_scatter that halves what is exchanged while the distance doubles, then an
+// all_gather the same way back. Of n = p + r ranks, p a power of two, r ranks first hand their contribution to a
+// neighbour, and get the result last. On the wire, per rank: 2(1 − 1/p)·B. Takes 2·log2 p·α + (1 − 1/p)·B·(2β + γ), and
+// at most 2(α + B·β) + B·γ + B/2·β where r > 0: the fewest bytes in few steps.
 #include "collectives/p2p/power_of_two.hpp"
 #include "collectives/p2p/steps.hpp"
 
 namespace weft::p2p {
 namespace {
 
-/// Neighbouring pieces, as one.
+/// Joins neighbouring pieces into one.
 Piece joined(std::vector<Piece> const& pieces, std::size_t first, std::size_t count) noexcept {
   auto const& last = pieces[first + count - 1];
   return {pieces[first].first, last.first + last.count - pieces[first].first};
 }
 
-/// What a rank and its peer of one step divide.
+/// What a rank and its peer divide between them in one step.
 struct Division {
   int peer = 0;
   Piece mine;
   Piece theirs;
 };
 
-/// The steps of a rank, from the nearest peer, with whom all is divided, to the farthest.
+/// The steps of a rank, from the nearest peer, with which it divides all, to the farthest.
 std::vector<Division> plan(PowerOfTwo const& team, std::vector<Piece> const& pieces) {
   std::vector<Division> steps;
   std::size_t first = 0;

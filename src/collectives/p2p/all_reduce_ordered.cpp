@@ -1,8 +1,8 @@
 // all_reduce in rank order: every rank gets all contributions to its B/n, combines them as kernels::reduce does, and
-// sends every other rank the result, all of it chunk by chunk, so that both halves, and combining, go on at once. The
-// same bits as over shared memory, whatever ranks lie where. On the wire, per rank: 2(n − 1)/n·B. With m = (n − 1)/n·B
-// takes no more than 2α + max(2m·β + γ, m·γ + 2β), where single γ and β are of one chunk (premul_sum: ⌈log2 n⌉ short
-// messages more).
+// sends every other rank the result. All of this goes chunk by chunk, so that both halves and the combining go on at
+// once. The bits are those over shared memory, whichever ranks lie where. On the wire, per rank: 2(n − 1)/n·B. With
+// m = (n − 1)/n·B takes no more than 2α + max(2m·β + γ, m·γ + 2β), where single γ and β are of one chunk (premul_sum:
+// ⌈log2 n⌉ short messages more).
 #include "collectives/p2p/rank_order.hpp"
 #include "collectives/p2p/steps.hpp"
 

@@ -1,7 +1,7 @@
 // all_reduce by recursive doubling: in step i ranks at a distance of 2^i exchange all they have combined. Of n = p + r
-// ranks, p a power of two, r hand their contribution to a neighbour first and get the result last.
-// On the wire, per rank: log2 p·B. Takes log2 p·(α + B·(β + γ)), and at most 2(α + B·β) + B·γ where r > 0: the
-// fewest steps.
+// ranks, p a power of two, r ranks first hand their contribution to a neighbour, and get the result last.
+// On the wire, per rank: log2 p·B. Takes log2 p·(α + B·(β + γ)), and at most 2(α + B·β) + B·γ where r > 0: the fewest
+// steps.
 #include "collectives/p2p/power_of_two.hpp"
 #include "collectives/p2p/steps.hpp"
 

@@ -1,13 +1,14 @@
-// all_to_all after Bruck: parts travel by the binary digits of their distance, in step i those with digit i set, 2^i
-// ranks on. Equal parts only. On the wire, per rank: Σ over i of (distances below n with digit i)·b, about n/2·log2
-// n·b, and everything is copied twice. Takes ⌈log2 n⌉·α and these bytes·β: short parts, many ranks.
+// all_to_all after Bruck: parts travel by the binary digits of their distance. In step i, those with digit i set go 2^i
+// ranks on. Equal parts only. On the wire, per rank: Σ over i of (distances below n with digit i)·b, about
+// n/2·log2 n·b, and everything is copied twice. Takes ⌈log2 n⌉·α and these bytes·β: good for short parts and many
+// ranks.
 #include "collectives/p2p/cost.hpp"
 #include "collectives/p2p/pieces.hpp"
 
 namespace weft::p2p {
 namespace {
 
-/// Numbers below `limit` that have `digit`.
+/// How many numbers below `limit` have `digit`.
 double count_with(unsigned digit, unsigned limit) noexcept {
   auto const whole = limit / (2 * digit) * digit;
   auto const rest = limit % (2 * digit);
@@ -19,7 +20,7 @@ double count_with(unsigned digit, unsigned limit) noexcept {
 void all_to_all_bruck(Context& context, Call const& call) {
   auto const part = call.bytes();
   auto const n = context.ranks();
-  auto* const parts = context.workspace(n * part);  // by the distance they still have to go, and went
+  auto* const parts = context.workspace(n * part);  // by the distance that they still have to go, or have gone
   auto* const packed = context.workspace(n * part);
   auto* const arrived = context.workspace(n * part);
   auto const part_of = [&](int distance) { return static_cast<std::size_t>(context.around(distance)) * part; };

@@ -1,5 +1,5 @@
-// all_to_all by exchanging pairwise: in step s every rank sends its part for the one s further on, and gets that of the
-// one s before. On the wire, per rank: (n − 1)·b. Takes (n − 1)(α + b·β), each part over one link only.
+// all_to_all by exchanging pairwise: in step s every rank sends to the rank s further on its part, and gets its own
+// from the rank s before. On the wire, per rank: (n − 1)·b. Takes (n − 1)(α + b·β), each part over one link only.
 #include "collectives/p2p/cost.hpp"
 #include "collectives/p2p/pieces.hpp"
 

@@ -1,5 +1,5 @@
-// barrier by dissemination: in step i every rank tells the one 2^i further on that it, and all it has heard of, are
-// there. On the wire, per rank: ⌈log2 n⌉ messages of one byte. Takes ⌈log2 n⌉·α.
+// barrier by dissemination: in step i every rank tells the rank 2^i further on that it has come, and so have all that
+// it has heard of. On the wire, per rank: ⌈log2 n⌉ messages of one byte. Takes ⌈log2 n⌉·α.
 #include "collectives/p2p/context.hpp"
 #include "collectives/p2p/cost.hpp"
 

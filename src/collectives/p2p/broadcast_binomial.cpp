@@ -1,4 +1,4 @@
-// broadcast by a binomial tree: in every step each rank that has the data sends it to one that has not.
+// broadcast by a binomial tree: in every step each rank that has the data sends it to a rank that has not.
 // On the wire: the root sends at most ⌈log2 n⌉·B. Takes ⌈log2 n⌉(α + B·β) for powers of two, no more for others.
 #include "collectives/p2p/binomial.hpp"
 #include "collectives/p2p/cost.hpp"

@@ -1,5 +1,5 @@
 // broadcast by a chain, in chunks of c bytes: every rank hands on what it gets while the next chunk comes.
-// On the wire, per rank: B. Takes (n − 1)(α + c·β) + (B − c)·β: for long messages and few ranks.
+// On the wire, per rank: B. Takes (n − 1)(α + c·β) + (B − c)·β: good for long messages and few ranks.
 #include "collectives/p2p/cost.hpp"
 #include "collectives/p2p/pieces.hpp"
 

@@ -1,12 +1,12 @@
 // broadcast by two binary trees over the other ranks, each with half of the data in chunks of c bytes; the root feeds
 // both. On the wire, per rank: at most B. Takes at most α + c·β + h·(α + 4c·β) + B·β, h = ⌊log2 (n − 1)⌋ + 1 levels:
-// long messages, many ranks.
+// good for long messages and many ranks.
 #include "collectives/p2p/double_tree.hpp"
 
 namespace weft::p2p {
 namespace {
 
-/// The root's part: chunks to the roots of both trees in turn.
+/// The root's part: sends chunks to the roots of both trees in turn.
 void feed(Context& context, Trees const& roots, Halves const& halves, void const* data) {
   std::vector<Request> sends;
   for (std::size_t k = 0;; ++k) {
@@ -32,7 +32,7 @@ void broadcast_double_tree(Context& context, Call const& call) {
   auto const halves = halve(call.bytes(), 1, nodes, false);
   if (context.rank() == root) {
     context.copy(call.recv, call.send, call.bytes());
-    Trees roots;  // whose parents are the trees' roots
+    Trees roots;  // only `parent` is used: the ranks of the trees' roots
     for (int node = 0; node < nodes; ++node) {
       auto const places = double_tree(node, nodes, false);
       for (std::size_t tree = 0; tree < 2; ++tree) {

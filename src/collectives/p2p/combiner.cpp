@@ -23,12 +23,12 @@ ReduceOp step_of(ReduceOp op) noexcept {
   return op == ReduceOp::avg || op == ReduceOp::premul_sum ? ReduceOp::sum : op;
 }
 
-/// Whether a contribution is no partial result yet: truth values are 0 or 1.
+/// Whether contributions must be changed to become partial results: truth values must be 0 or 1.
 bool normalises(DataType dtype, ReduceOp op) noexcept {
   return dtype == DataType::boolean || op == ReduceOp::land || op == ReduceOp::lor || op == ReduceOp::lxor;
 }
 
-/// As kernels::reduce does it: integers truncate.
+/// Divides as kernels::reduce does: integers truncate.
 template <typename T>
 void divide(void* values, std::size_t count, int ranks) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -9,10 +9,10 @@
 
 namespace weft::p2p {
 
-/// How the contributions of one call become partial results, how these combine, and how the last one becomes a result.
+/// Turns the contributions to one call into partial results, combines these, and turns the last one into a result.
 ///
-/// Partial results of sums and products of 8-bit and 16-bit floats are f32 (see Tuning), those of averages sums; all
-/// others have the data type. Counts are of grains: elements, whoever defines them.
+/// Partial results of sums and products of 8-bit and 16-bit floats are f32 (see Tuning), and those of averages are
+/// sums. All others have the call's data type. Counts are in grains: elements of the data type, or of the caller's own.
 class Combiner {
  public:
   Combiner(Context& context, Call const& call);
@@ -21,15 +21,15 @@ class Combiner {
   [[nodiscard]] std::size_t width() const noexcept { return width_; }               ///< bytes as a partial result
   [[nodiscard]] bool is_ordered() const noexcept { return op_ == ReduceOp::user; }  ///< does not commute
 
-  /// Makes contributions partial results; may be in place where grain() == width().
+  /// Turns contributions into partial results; may be in place where grain() == width().
   void load(void* partial, void const* contribution, std::size_t count) const;
-  /// The same, by way of `scratch` only where something has to change.
+  /// The partial results of `contribution`: where nothing has to change, `contribution` itself, else `scratch`.
   [[nodiscard]] void const* loaded(void const* contribution, void* scratch, std::size_t count) const;
-  /// to = earlier op later, in this order where is_ordered(); may be either.
+  /// to = earlier op later, in this order where is_ordered(). `to` may be either of them.
   void combine(void* to, void const* earlier, void const* later, std::size_t count) const;
-  /// All of them, in the order given.
+  /// Combines all of `partials`, in the order given.
   void combine(void* to, std::span<void const* const> partials, std::size_t count) const;
-  /// Makes combined contributions of all ranks results; may be in place where grain() == width().
+  /// Turns the combined contributions of all ranks into results; may be in place where grain() == width().
   void finish(void* result, void const* partial, std::size_t count) const;
 
  private:

@@ -15,13 +15,14 @@ using Request = Transport::Request;
 /// What may be chosen about an algorithm; equal on all ranks.
 struct Tuning {
   std::size_t chunk_bytes = std::size_t{64} << 10;  ///< of pipelines
-  /// 16-bit floats travel as partial results of their own type, half the bytes, rounded at every step. False: as f32,
-  /// rounded once, like everywhere else in the library. 8-bit floats always do the latter.
+  /// Whether partial results of 16-bit floats travel in their own type: half the bytes, but rounded at every step.
+  /// False: they travel as f32 and are rounded once, like everywhere else in the library. 8-bit floats always do the
+  /// latter.
   bool narrow_partials = false;
 };
 
-/// What an algorithm works with while one call lasts: messages, memory, and nothing that is not equal on all ranks but
-/// this rank's number. Messages without bytes are not sent, as both sides know.
+/// What an algorithm works with during one call: messages and memory. Apart from this rank's number, all that it tells
+/// is equal on all ranks. Messages without bytes are not sent; both sides know that.
 class Context {
  public:
   explicit Context(Transport& transport, Tuning const& tuning = {}) : transport_(transport), tuning_(tuning) {}
@@ -31,14 +32,14 @@ class Context {
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   [[nodiscard]] Tuning const& tuning() const noexcept { return tuning_; }
   [[nodiscard]] Transport& transport() const noexcept { return transport_; }
-  /// Where bytes move; elsewhere all memory is phantom.
+  /// Whether bytes are moved; where not, all memory is phantom.
   [[nodiscard]] bool carries_data() const noexcept { return transport_.phantom() == nullptr; }
-  /// Rank `distance` further on, or back, around.
+  /// The rank that is `distance` further on (back, if negative), counted around.
   [[nodiscard]] int around(int distance) const noexcept { return ((rank() + distance) % size() + size()) % size(); }
 
-  /// Memory that lasts as long as this.
+  /// Memory that lasts as long as this context.
   [[nodiscard]] std::byte* workspace(std::size_t bytes);
-  /// memmove; nothing where both are the same.
+  /// memmove(); does nothing where both are the same.
   void copy(void* to, void const* from, std::size_t bytes) const;
 
   [[nodiscard]] Request start_send(int to, void const* from, std::size_t bytes) {

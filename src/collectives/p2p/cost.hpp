@@ -6,12 +6,13 @@
 
 namespace weft::p2p {
 
-/// What a message takes a processor over TCP, about: by it, not by its link, an algorithm that sends all others
-/// something at once is limited among many ranks.
+/// About what a message over TCP takes of a processor. Among many ranks this, not the link, limits an algorithm that
+/// sends something to all others at once.
 inline constexpr double kMessageSeconds = 2e-6;
 
-/// What a cost formula is asked for: ranks that each have one way out and one way in to a network without contention,
-/// where a message of B bytes takes α + B·β and its sender's way out B·β of that, and combining B bytes takes B·γ.
+/// What a cost formula is asked about. The model: each rank has one way out and one way in to a network without
+/// contention. A message of B bytes takes α + B·β, of which it occupies its sender's way out for B·β. Combining B bytes
+/// takes B·γ.
 struct CostQuestion {
   double alpha_s = 0;
   double beta_s_per_byte = 0;
@@ -26,10 +27,10 @@ struct CostQuestion {
   [[nodiscard]] int floor_log() const noexcept { return std::bit_width(static_cast<unsigned>(ranks)) - 1; }
   [[nodiscard]] bool is_power_of_two() const noexcept { return std::has_single_bit(static_cast<unsigned>(ranks)); }
   [[nodiscard]] double n() const noexcept { return ranks; }
-  /// A message of `moved` bytes; what combining them takes.
+  /// What a message of `moved` bytes takes, and what combining them takes.
   [[nodiscard]] double message(double moved) const noexcept { return alpha_s + moved * beta_s_per_byte; }
   [[nodiscard]] double combining(double moved) const noexcept { return moved * gamma_s_per_byte; }
-  /// Chunks that `moved` bytes are divided in.
+  /// Number of chunks that `moved` bytes are divided into.
   [[nodiscard]] double chunks(double moved) const noexcept {
     return std::fmax(1, std::ceil(moved / std::fmin(chunk_bytes, std::fmax(moved, 1))));
   }

@@ -48,13 +48,13 @@ class Climb {
   std::vector<Request> sends_;
 };
 
-/// The tree that this rank is a leaf of, if any: what it sends there waits for nobody.
+/// The tree to begin with: the one that this rank is a leaf of, because what a leaf sends waits for nobody.
 std::size_t leaf_first(Trees const& trees) noexcept {
   return trees[0].is_leaf() ? 0 : 1;
 }
 
-/// Chunks that a leaf is ahead of what it combines in the other tree, where every level waits for the one below: it
-/// must not pass these delays on to the tree that it is a leaf of.
+/// By how many chunks a rank works ahead in the tree that it is a leaf of. In the other tree every level waits for the
+/// one below, and these delays must not pass on to the first.
 std::size_t lead_of(Context const& context) noexcept {
   return 4U * static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(context.size())));
 }

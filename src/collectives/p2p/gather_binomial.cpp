@@ -1,6 +1,6 @@
 // gather by a binomial tree: in step i ranks at a distance of 2^i hand on the parts of their subtree. Equal parts only.
-// On the wire: the root gets (n − 1)·b. Takes ⌈log2 n⌉·α + (n − 1)·b·β for powers of two, no more for others: short
-// parts.
+// On the wire: the root gets (n − 1)·b. Takes ⌈log2 n⌉·α + (n − 1)·b·β for powers of two, no more for others: good for
+// short parts.
 #include "collectives/p2p/binomial.hpp"
 #include "collectives/p2p/cost.hpp"
 

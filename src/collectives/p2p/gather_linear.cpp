@@ -1,5 +1,5 @@
-// gather straight to the root, of equal or unequal parts. On the wire: the root gets (n − 1)·b in n − 1 messages.
-// Takes α + (n − 1)·b·β where messages cost their receiver no more than their bytes: long parts.
+// gather straight to the root, of equal or unequal parts. On the wire: the root gets (n − 1)·b in n − 1 messages. Takes
+// α + (n − 1)·b·β where messages cost their receiver no more than their bytes: good for long parts.
 #include "collectives/p2p/cost.hpp"
 #include "collectives/p2p/pieces.hpp"
 

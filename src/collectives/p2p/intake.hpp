@@ -8,10 +8,11 @@
 
 namespace weft::p2p {
 
-/// Chunks that come from one rank, one after the other, into memory of their own; the next ones are asked for ahead.
+/// Receives chunks from one rank, one after the other, into its own memory. Receives for the next kAhead chunks are
+/// started ahead.
 class Intake {
  public:
-  /// Chunks of grains of `width` bytes. Nothing comes from a negative rank.
+  /// `width`: bytes of a grain of `chunks`. Where `from` is negative, nothing is received.
   Intake(Context& context, int from, Chunks const& chunks, std::size_t width)
       : context_(context), from_(from), chunks_(chunks), width_(width) {
     if (from < 0) return;
@@ -19,7 +20,7 @@ class Intake {
     for (std::size_t k = 0; k < kAhead; ++k) ask(k);
   }
 
-  /// The next chunk, which is there until the next call.
+  /// Waits for the next chunk; it stays valid until the next call.
   [[nodiscard]] std::byte const* next() {
     if (next_ > 0) ask(next_ - 1 + kAhead);
     context_.wait(requests_[next_ % kAhead]);

@@ -15,12 +15,12 @@ constexpr std::size_t kFewBytes = 8;
 constexpr std::size_t kSmall = std::size_t{16} << 10;
 constexpr std::size_t kLarge = std::size_t{256} << 10;
 constexpr double kMostSmall = 2e-3;
-/// Of exchanges; the first ones set up connections.
+/// Numbers of exchanges; the first ones set up connections.
 constexpr int kWarmUps = 3;
 constexpr int kFewBytesTimes = 20;
 constexpr int kSmallTimes = 4;
 constexpr int kLargeTimes = 3;
-/// No network is faster: what less would come of is a clock too coarse.
+/// No network is faster; less would come of a clock that is too coarse.
 constexpr double kLeastAlpha = 50e-9;
 constexpr double kLeastBeta = 1e-13;
 
@@ -44,7 +44,7 @@ class Measurement {
     return best;
   }
 
-  /// The most of all ranks.
+  /// The largest `mine` of all ranks.
   double most(double mine) {
     Call call;
     call.contract = {.count = 1, .operation = Operation::all_reduce, .dtype = DataType::f64, .reduce = ReduceOp::max};

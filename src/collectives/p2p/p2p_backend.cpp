@@ -12,11 +12,11 @@
 namespace weft::p2p {
 namespace {
 
-/// What a rank has heard in an announcement.
+/// What a rank has heard so far in an announcement, and tells on.
 struct Heard {
   PackedContract contract;   ///< of the rank that tells
   PackedContract differing;  ///< of rank `other`
-  std::int32_t other = -1;   ///< one whose call is another than the teller's
+  std::int32_t other = -1;   ///< a rank whose call differs from the teller's; -1: none heard of
 };
 
 bool differ(PackedContract const& a, PackedContract const& b) noexcept {
@@ -34,7 +34,7 @@ bool differ(PackedContract const& a, PackedContract const& b) noexcept {
 P2pBackend::P2pBackend(Ends ends, Network const& network, OnFailure on_failure)
     : ends_(std::move(ends)), network_(network), on_failure_(std::move(on_failure)) {}
 
-// In step k each rank tells the one 2^k before it what it has heard of itself and 2^k − 1 ranks after it.
+// In step k each rank tells the one 2^k before it what it knows of itself and of the 2^k − 1 ranks after it.
 void P2pBackend::announce(Call const& call) {
   if (!ends_.announcements) return;
   auto& transport = *ends_.announcements;

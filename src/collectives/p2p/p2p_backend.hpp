@@ -13,30 +13,31 @@
 
 namespace weft::p2p {
 
-/// What a back end over transports is told of them. Equal on all ranks.
+/// What a back end over transports is told about the network. Equal on all ranks.
 struct Network {
-  double alpha_s = 5e-6;  ///< of a message between any two ranks, as formulas count
+  double alpha_s = 5e-6;  ///< for a message between any two ranks, as formulas count
   double beta_s_per_byte = 1 / 25e9;
   double gamma_s_per_byte = 0;
   bool bitwise = false;  ///< combine in rank order wherever results depend on it
   Tuning tuning{};
 };
 
-/// Ends of channels that do not see one another's messages.
+/// This rank's transports, none of which sees the messages of another.
 struct Ends {
-  std::unique_ptr<Transport> announcements;  ///< carries data; null: calls are known to agree
-  std::unique_ptr<Transport> data;           ///< of collectives; where only sizes move no call's buffer is touched
+  std::unique_ptr<Transport> announcements;  ///< always carries data; null: calls are known to agree
+  std::unique_ptr<Transport> data;           ///< of collectives; where it moves sizes only, buffers are not touched
   std::unique_ptr<Transport> messages;       ///< null: there are none
-  /// allocate()'s memory, by the number of the call: may be the same for all ranks. Empty: each has its own.
+  /// Gives the memory for allocate(), by the number of the call; may be the same for all ranks. Empty: each has its
+  /// own.
   std::function<std::shared_ptr<void>(std::uint64_t call, std::size_t bytes)> memory{};
 };
 
-/// Collectives over any Transport: an announcement in ⌈log2 n⌉ steps, in which ranks compare their calls, then the
-/// algorithm of collectives/p2p that is the fastest by its formula. For the simulator, where nothing else can be waited
-/// for; transports that can be polled have back ends of their own, which tell more about who is missing.
+/// Collectives over any Transport. First comes an announcement in ⌈log2 n⌉ steps, in which ranks compare their calls;
+/// then the algorithm of collectives/p2p runs that is the fastest by its formula. For the simulator, where nothing else
+/// can be waited for. Transports that can be polled have back ends of their own, which tell more about who is missing.
 ///
-/// Messages from one rank to another begin in the order in which they were issued, on one stream at a time. Messengers
-/// are not there, nor are survivors.
+/// Messages from one rank to another begin in the order in which they were issued, on one stream at a time. There are
+/// no messengers and no survivors.
 class P2pBackend final : public Backend {
  public:
   using OnFailure = std::function<void(ErrorCode, std::string const&)>;

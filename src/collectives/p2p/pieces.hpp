@@ -12,7 +12,7 @@ namespace weft::p2p {
 /// Grains [first, first + count) of a buffer.
 using Piece = Range;
 
-/// `count` grains in `parts` pieces, cut at cache lines.
+/// Divides `count` grains into `parts` pieces, cut at cache lines.
 [[nodiscard]] inline std::vector<Piece> split(std::size_t count, std::size_t parts, std::size_t grain) {
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < parts; ++i) pieces.push_back(part_of(count, i, parts, grain));
@@ -22,7 +22,7 @@ using Piece = Range;
 /// Where every rank's share of a buffer lies; lengths are whole grains, offsets need not be.
 using Shares = std::vector<ByteRange>;
 
-/// Of a buffer without parts.
+/// The shares of a buffer without parts.
 [[nodiscard]] inline Shares shares_of(Call const& call, int ranks) {
   Shares shares;
   for (auto const& piece : split(call.bytes() / call.grain(), static_cast<std::size_t>(ranks), call.grain())) {
@@ -31,14 +31,14 @@ using Shares = std::vector<ByteRange>;
   return shares;
 }
 
-/// Of one with parts.
+/// The shares of a buffer with parts.
 [[nodiscard]] inline Shares shares_of(Call const& call, Parts const& parts, int ranks) {
   Shares shares;
   for (int r = 0; r < ranks; ++r) shares.push_back(call.part(parts, r));
   return shares;
 }
 
-/// In bytes.
+/// Length of the longest share, in bytes.
 [[nodiscard]] inline std::size_t longest_of(Shares const& shares) noexcept {
   std::size_t longest = 0;
   for (auto const& share : shares) longest = std::max(longest, share.length);

@@ -6,8 +6,8 @@
 
 namespace weft::p2p {
 
-/// For algorithms that want a power of two: of n = p + extra ranks the first 2·extra form pairs of neighbours, of which
-/// the even one acts for both. Neighbours in what remains are neighbours among all: the order of ranks is kept.
+/// For algorithms that need a power of two of ranks, p. Of n = p + extra ranks, the first 2·extra form pairs of
+/// neighbours, in which the even rank acts for both. This leaves p ranks that act, in the order of ranks.
 class PowerOfTwo {
  public:
   explicit PowerOfTwo(Context const& context) noexcept
@@ -20,9 +20,10 @@ class PowerOfTwo {
   /// Whether the partner acts for this rank.
   [[nodiscard]] bool sits_out() const noexcept { return is_paired() && rank_ % 2 == 1; }
   [[nodiscard]] int partner() const noexcept { return rank_ ^ 1; }
-  /// This rank among those that act.
+  /// This rank's number among those that act.
   [[nodiscard]] int actor() const noexcept { return is_paired() ? rank_ / 2 : rank_ - extra_; }
-  /// The rank of an actor; of `actors()` the number of ranks. Those it acts for are the ranks up to the next actor's.
+  /// The rank of an actor; for `actors()`, the number of ranks. An actor acts for the ranks from its own up to the next
+  /// actor's.
   [[nodiscard]] int rank_of(int actor) const noexcept { return actor < extra_ ? 2 * actor : actor + extra_; }
 
  private:

@@ -10,7 +10,7 @@
 namespace weft::p2p {
 namespace {
 
-/// Every rank's factor for a premul_sum, by ⌈log2 n⌉ messages.
+/// Tells every rank all factors of a premul_sum, with ⌈log2 n⌉ messages each.
 std::vector<double> share_scales(Context& context, double mine) {
   std::vector<double> scales{mine};
   auto const n = context.ranks();
@@ -36,7 +36,7 @@ Tuning with_wide_partials(Tuning tuning) noexcept {
   return tuning;
 }
 
-/// Of whole grains.
+/// Bytes of a chunk: whole grains.
 std::size_t chunk_bytes(Context const& context, Call const& call) noexcept {
   return std::max<std::size_t>(1, context.tuning().chunk_bytes / call.grain()) * call.grain();
 }

@@ -11,38 +11,38 @@
 
 namespace weft::p2p {
 
-/// Brings every rank's contributions to this rank's share together, chunk by chunk, and combines them in rank order, to
-/// the bits of kernels::reduce. The contributions to the next chunks are on their way meanwhile: no more than kAhead
-/// chunks, so ranks that are late are sent no more than that.
+/// Gathers every rank's contributions to this rank's share, chunk by chunk, and combines them in rank order, with the
+/// bits of kernels::reduce. Meanwhile the contributions to the next chunks are on their way: kAhead chunks at most, so
+/// that a rank that is late is sent no more than that.
 ///
-/// Every rank has a share; shares may overlap, as where every rank combines all. Chunk k is the k-th of every share, so
-/// all ranks pass equal numbers of chunks, of which the last may be empty. Every rank combines all chunks, one after
-/// the other, from 0.
+/// Every rank has a share; shares may overlap, and do where every rank combines everything. Chunk k is the k-th of
+/// every share. So all ranks pass the same number of chunks, of which the last may be empty, and combine all of them,
+/// one after the other, from 0.
 class RankOrder {
  public:
   /// How many chunks are on their way at once.
   static constexpr std::size_t kAhead = 4;
 
-  /// Where in the send buffer chunk k of a rank's share is; no longer than its chunk 0.
+  /// Where in the send buffer chunk k of `owner`'s share lies; no longer than its chunk 0.
   using Chunk = std::function<ByteRange(int owner, std::size_t k)>;
 
-  /// This rank's contributions to the first kAhead chunks are there.
+  /// Starts the first kAhead chunks, so this rank's contributions to them must be there.
   RankOrder(Context& context, Call const& call, std::size_t chunks, Chunk chunk);
-  /// Chunks are Tuning::chunk_bytes of a share, one after the other.
+  /// The same with chunks of Tuning::chunk_bytes, one after the other in a share.
   RankOrder(Context& context, Call const& call, Shares const& shares);
 
   [[nodiscard]] std::size_t chunks() const noexcept { return chunks_; }
   [[nodiscard]] ByteRange chunk(int owner, std::size_t k) const { return chunk_(owner, k); }
-  /// Writes this rank's chunk k. This rank's own contributions to chunk k have left then: `result` may be where they
-  /// lay.
+  /// Waits for chunk k, and writes this rank's result for it. By then its contributions to other ranks' chunk k have
+  /// left, so `result` may lie where those were.
   void combine(std::size_t k, void* result);
-  /// After combine(k), and what is sent of its results: lets the contributions to chunk k + kAhead come. This rank's
-  /// are there.
+  /// Starts chunk k + kAhead, to which this rank's contributions must be there. Call it after combine(k), and after its
+  /// results have been sent on.
   void go_on(std::size_t k) {
     if (k + kAhead < chunks_) ask(k + kAhead);
   }
-  /// Ends what is under way where the transport has been told of a failure. After an error of the transport's own there
-  /// is nothing.
+  /// Ends what is under way, after the transport has been told of a failure. After an error of the transport's own
+  /// nothing is under way.
   void abandon() noexcept;
 
  private:

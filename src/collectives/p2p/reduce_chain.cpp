@@ -1,5 +1,5 @@
 // reduce by a chain in rank order, in chunks of c bytes: each rank combines what comes from the one before with its own
-// and hands it on; the last sends the result to the root. With wide partial results the same bits as over shared
+// and hands it on; the last sends the result to the root. With wide partial results the bits are those over shared
 // memory. On the wire, per rank: B. Takes (n − 1)(α + c·(β + γ)) + (B − c)·max(β, γ), and α + c·β where the root is not
 // the last.
 #include "collectives/p2p/intake.hpp"
@@ -23,7 +23,7 @@ void reduce_chain(Context& context, Call const& call) {
   auto* const result =
       rank == root ? static_cast<std::byte*>(call.recv) : inner.workspace(rank == last ? count * grain : 0);
   std::vector<Request> requests;
-  // In place the result must not come before this rank's contribution was taken.
+  // In place, the result must not arrive before this rank's contribution was taken.
   combiner.load(total, call.send, count);
   Intake before(inner, rank > 0 ? rank - 1 : -1, chunks, width);
   for (std::size_t k = 0; k < chunks.size() && rank == root && root != last; ++k) {

@@ -1,6 +1,6 @@
 // reduce in rank order: every rank gets all contributions to its B/n, combines them as kernels::reduce does, and sends
-// the result to the root. The same bits as over shared memory. On the wire, per rank: m = (n − 1)/n·B and B/n. Takes 2α
-// + m·(β + max(β, γ)) and the lesser of β and γ for one chunk (premul_sum: ⌈log2 n⌉ short messages more).
+// the result to the root. The bits are those over shared memory. On the wire, per rank: m = (n − 1)/n·B and B/n. Takes
+// 2α + m·(β + max(β, γ)) and the lesser of β and γ for one chunk (premul_sum: ⌈log2 n⌉ short messages more).
 #include "collectives/p2p/steps.hpp"
 
 namespace weft::p2p {

@@ -1,5 +1,5 @@
-// reduce_scatter by exchanging pairwise: in step s every rank sends the one s further on its part, b bytes, and
-// combines what comes from the one s before. On the wire, per rank: (n − 1)·b. Takes (n − 1)(α + b·(β + γ)), each
+// reduce_scatter by exchanging pairwise: in step s every rank sends to the rank s further on its part, b bytes, and
+// combines what comes from the rank s before. On the wire, per rank: (n − 1)·b. Takes (n − 1)(α + b·(β + γ)), each
 // contribution over one link only.
 #include "collectives/p2p/steps.hpp"
 

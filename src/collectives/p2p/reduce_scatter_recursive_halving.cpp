@@ -1,7 +1,7 @@
-// reduce_scatter by recursive halving: ranks at a distance of p/2, p/4, … exchange the half of what they have that is
-// the other's. Of n = p + r ranks, p a power of two, r hand all to a neighbour first and get their part last. On the
-// wire, per rank: (n − 1)·b. Takes log2 n·α + (n − 1)·b·(β + γ) for powers of two; otherwise no more than log2 p·α +
-// 2(p − 1)·b·(β + γ) + 2α + (n + 1)·b·β + n·b·γ.
+// reduce_scatter by recursive halving: ranks at a distance of p/2, p/4, … exchange halves of what they have: each sends
+// the half that holds the other's parts. Of n = p + r ranks, p a power of two, r ranks first hand everything to a
+// neighbour, and get their part last. On the wire, per rank: (n − 1)·b. Takes log2 n·α + (n − 1)·b·(β + γ) for powers
+// of two; otherwise no more than log2 p·α + 2(p − 1)·b·(β + γ) + 2α + (n + 1)·b·β + n·b·γ.
 #include "collectives/p2p/power_of_two.hpp"
 #include "collectives/p2p/steps.hpp"
 
@@ -13,7 +13,7 @@ void reduce_scatter_recursive_halving(Context& context, Call const& call) {
   auto const width = combiner.width();
   auto const parts = shares_of(call, call.send_parts, context.size());
   auto const mine = parts[static_cast<std::size_t>(context.rank())];
-  // The parts one after the other in rank order, wherever the caller has them.
+  // `total` holds the parts one after the other in rank order, wherever the caller has them.
   std::vector<std::size_t> starts{0};
   for (auto const& part : parts) starts.push_back(starts.back() + part.length / combiner.grain());
   auto* const total = context.workspace(starts.back() * width);

@@ -5,7 +5,7 @@
 namespace weft::p2p {
 namespace {
 
-/// Share `index`, counted around.
+/// Share `index`, counted around the ring.
 ByteRange const& around(Shares const& shares, int index) noexcept {
   auto const n = static_cast<int>(shares.size());
   return shares[static_cast<std::size_t>(((index % n) + n) % n)];
@@ -13,7 +13,7 @@ ByteRange const& around(Shares const& shares, int index) noexcept {
 
 }  // namespace
 
-// Share p starts at rank p + 1 and gets every rank's contribution on its way around to rank p.
+// Share p starts at rank p + 1 and collects every rank's contribution on its way around to rank p.
 void reduce_by_ring(Context& context, Combiner const& combiner, void const* send, Shares const& shares, void* result) {
   auto const rank = context.rank();
   auto const block = longest_of(shares) / combiner.grain() * combiner.width();

@@ -1,5 +1,5 @@
 // scan and exscan by a chain, in chunks of c bytes: every rank adds its contribution to what comes from the one before
-// and hands it on: combined like kernels::reduce, the same bits as over shared memory.
+// and hands it on. It combines like kernels::reduce, so the bits are those over shared memory.
 // On the wire, per rank: B. Takes (n − 1)(α + c·(β + γ)) + (B − c)·max(β, γ).
 #include "collectives/p2p/intake.hpp"
 #include "collectives/p2p/steps.hpp"

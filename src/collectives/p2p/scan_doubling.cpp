@@ -1,5 +1,5 @@
 // scan and exscan by doubling: in step i every rank sends what it has combined, the 2^i contributions up to its own, to
-// the one 2^i further on. On the wire, per rank: at most ⌈log2 n⌉·B. Takes ⌈log2 n⌉(α + B·(β + γ)); exscan combines
+// the rank 2^i further on. On the wire, per rank: at most ⌈log2 n⌉·B. Takes ⌈log2 n⌉(α + B·(β + γ)); exscan combines
 // twice.
 #include "collectives/p2p/steps.hpp"
 

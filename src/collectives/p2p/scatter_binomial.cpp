@@ -1,6 +1,6 @@
-// scatter by a binomial tree: in every step each rank that has parts hands on those of half of its subtree. Equal parts
-// only. On the wire: the root sends (n − 1)·b. Takes ⌈log2 n⌉·α + (n − 1)·b·β for powers of two, no more for others:
-// short parts.
+// scatter by a binomial tree: in every step each rank that has parts hands on those of one half of its subtree. Equal
+// parts only. On the wire: the root sends (n − 1)·b. Takes ⌈log2 n⌉·α + (n − 1)·b·β for powers of two, no more for
+// others: good for short parts.
 #include "collectives/p2p/binomial.hpp"
 #include "collectives/p2p/cost.hpp"
 

@@ -1,5 +1,5 @@
 // scatter straight from the root, of equal or unequal parts. On the wire: the root sends (n − 1)·b in n − 1 messages.
-// Takes α + (n − 1)·b·β where messages cost their sender no more than their bytes: long parts.
+// Takes α + (n − 1)·b·β where messages cost their sender no more than their bytes: good for long parts.
 #include "collectives/p2p/cost.hpp"
 #include "collectives/p2p/pieces.hpp"
 

@@ -5,7 +5,8 @@
 namespace weft::p2p {
 namespace {
 
-/// Positions count from 1; one whose lowest bit is b has children at a distance of b / 2, or less at the end.
+/// A position's place in the first tree. Positions count from 1. One whose lowest bit is b has children at a distance
+/// of b / 2, or less at the end.
 TreePlace place_at(int position, int size) noexcept {
   auto const bit = position & -position;
   TreePlace place;

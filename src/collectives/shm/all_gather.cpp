@@ -3,8 +3,8 @@
 //   swapped  1 synchronisation a block, two ranks: writes B + 2B, reads B + B, the peer's from memory it wrote last;
 //   staged   1 synchronisation a block, writes B + n·B, reads B + n·B;
 //   fetched  2 synchronisations, reads and writes n·B: each rank pulls from the peers' private memory;
-//   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers; where
-//   two take lines that they read themselves as well, 3.
+//   direct   2 synchronisations, reads and writes n·B: each rank pulls from the peers' send buffers; 3 where two ranks
+//            take lines that their owners read as well.
 #include "collectives/partition.hpp"
 #include "collectives/shm/shm_backend.hpp"
 #include "kernels/cpu/short_copy.hpp"
@@ -19,8 +19,10 @@ void ShmBackend::all_gather(Call const& call) {
   select(
       call, Collective::all_gather, mean * static_cast<std::size_t>(size()),
       [&] {
-        auto const last = call.part(call.recv_parts, size() - 1);
-        return negotiate(call, call.part(call.recv_parts, rank()).length, last.offset + last.length, Needs::send);
+        // Of the receive buffer only the place of this rank's own part matters to the others; parts may lie elsewhere
+        // on each rank.
+        auto const mine = call.part(call.recv_parts, rank());
+        return negotiate(call, mine.length, {at(call.recv, mine.offset), mine.length}, Needs::send);
       },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         switch (choice.algorithm) {
@@ -93,7 +95,7 @@ void ShmBackend::all_gather_fetched(Call const& call) {
     auto const part = call.part(call.recv_parts, peer);
     fetch(call, peer, 0, at(call.recv, part.offset), part.length);
   }
-  channel_.meet();
+  channel_.meet_readers();
 }
 
 void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
@@ -107,26 +109,25 @@ void ShmBackend::all_gather_direct(Call const& call, Symmetric const& buffers) {
     auto* const destination = at(call.recv, part.offset);
     if (destination != buffers.send[peer]) kernels::copy(destination, buffers.send[peer], part.length, store);
   }
-  channel_.meet();
+  channel_.meet_readers();
 }
 
-/// Out of place each rank reads what it sends as well, first and by itself: lines that it has read last are dear to
-/// take once they have left L2.
+/// Out of place each rank also reads what it sends, and does so first and by itself: lines that their own rank has read
+/// last are dear to take once they have left L2.
 void ShmBackend::all_gather_of_two(Call const& call, Symmetric const& buffers, std::size_t all, kernels::Store store) {
   auto const half = (all / 2 + all) / 2;
   auto const part = [&](int r) { return call.part(call.recv_parts, r); };
-  auto const reads_its_own = [&](int r) {
-    return !buffers.has_recvs || at(buffers.recv[r], part(r).offset) != buffers.send[r];
-  };
+  auto const reads_its_own = [&](int r) { return !buffers.has_recvs || buffers.recv[r] != buffers.send[r]; };
   auto const is_taken = [&](int r) {
     return copies_take(half) && (!reads_its_own(r) || half <= tuning_.l2_bytes / 8 * 3);
   };
   auto const waits_for = [&](int r) { return is_taken(r) && reads_its_own(r); };
-  if (reads_its_own(rank())) kernels::copy(at(call.recv, part(rank()).offset), call.send, part(rank()).length, store);
+  auto* const own = at(call.recv, part(rank()).offset);
+  if (own != call.send) kernels::copy(own, call.send, part(rank()).length, store);
   if (waits_for(0) || waits_for(1)) channel_.meet();
   copy_from_peer(peer(), at(call.recv, part(peer()).offset), buffers.send[peer()], part(peer()).length,
                  manner_of(store, is_taken(peer())));
-  channel_.meet();
+  channel_.meet_readers();
 }
 
 }  // namespace weft::shm

@@ -3,8 +3,9 @@
 //   swapped    1 synchronisation a block, two ranks: writes B (staging) + B, reads 2B, one of them written by the peer;
 //   one phase  1 synchronisation, writes 2B (staging, result), reads (n + 1)B;
 //   two phases 2 synchronisations, writes 2B + B/n, reads about 3B: rank r reduces part r, then all copy all parts;
-//   direct     2 synchronisations, reads B and writes B in all ranks' own memory: rank r reduces part r of all into
-//   part r of all; where two ranks take lines, out of place, 3: into its own, and the peer copies from there.
+//   direct     2 synchronisations, reads B and writes B in all ranks' own memory: rank r reduces part r of all buffers
+//              and writes it to all. 3 where two ranks take lines, out of place: each writes the result to its own
+//              buffer only, and the peer copies it from there.
 #include <algorithm>
 
 #include "collectives/partition.hpp"
@@ -16,7 +17,9 @@ void ShmBackend::all_reduce(Call const& call) {
   if (call.bytes() <= inline_bytes(call)) return all_reduce_inline(call);
   select(
       call, Collective::all_reduce, call.bytes(),
-      [&] { return negotiate(call, call.bytes(), keeps_result(call) ? call.bytes() : 0, Needs::both); },
+      [&] {
+        return negotiate(call, call.bytes(), whole_recv(call, keeps_result(call) ? call.bytes() : 0), Needs::both);
+      },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         all_reduce_by(call, choice, buffers, announced);
       });
@@ -38,7 +41,7 @@ void ShmBackend::all_reduce_inline(Call const& call) {
   if (keeps_result(call)) reduce_announced(call, 0);
 }
 
-/// A call's part of what was announced, which begins at `offset` bytes of each payload.
+/// Reduces a call's part of what was announced, which begins at `offset` bytes of each payload.
 void ShmBackend::reduce_announced(Call const& call, std::size_t offset) {
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer)
@@ -152,15 +155,16 @@ void ShmBackend::all_reduce_direct(Call const& call, Choice const& choice, Symme
     auto const chunks = ceil_div(count, chunk);
     while (auto const taken = channel_.claim(chunks)) {
       reduce_range(block_of(count, *taken, chunk));
+      channel_.end_reading();
       channel_.finish_claimed(chunks);
     }
     return channel_.await_claimed(chunks);
   }
   reduce_range(part_of(count, static_cast<std::size_t>(rank()), ranks, element));
-  channel_.meet();
+  channel_.meet_readers();
 }
 
-/// Two ranks, each of which writes its own memory only, and takes what it reads of the other's.
+/// For two ranks, each of which writes its own memory only, and takes the lines that it reads of the other's.
 void ShmBackend::all_reduce_taking(Call const& call, Symmetric const& buffers, Manner manner) {
   auto const element = call.grain();
   auto const count = call.bytes() / element;
@@ -171,14 +175,14 @@ void ShmBackend::all_reduce_taking(Call const& call, Symmetric const& buffers, M
   };
   if (call.contract.operation == Operation::reduce) {
     if (keeps_result(call)) reduce_range({0, count});
-    return channel_.meet();  // the peer may write its send buffer again
+    return channel_.meet_readers();  // the peer may write its send buffer again
   }
   reduce_range(part_of(count, static_cast<std::size_t>(rank()), 2, element));
-  channel_.meet();
+  channel_.meet_readers();
   auto const theirs = part_of(count, static_cast<std::size_t>(peer()), 2, element);
   copy_from_peer(peer(), at(call.recv, theirs.first * element), at(buffers.recv[peer()], theirs.first * element),
                  theirs.count * element, manner);
-  channel_.meet();
+  channel_.meet_readers();
 }
 
 }  // namespace weft::shm

@@ -8,14 +8,15 @@
 
 namespace weft::shm {
 
-/// Free stretches of some memory, as offsets. Best fit, the lowest of equals; neighbours merge. One thread at a time.
+/// The free stretches of some memory (a SharedHeap's), as offsets. Gives out the best fit, the lowest of equals; free
+/// neighbours merge. One thread at a time.
 class BlockPool {
  public:
   /// Adds [offset, offset + bytes), which must not be free already.
   void give(std::size_t offset, std::size_t bytes);
-  /// Offset of `bytes` that are free no longer; empty when no stretch is that long.
+  /// Takes `bytes` in a row and returns their offset; empty when no stretch is that long.
   [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes);
-  /// Free bytes that end at `end`.
+  /// Length of the free stretch that ends at `end`; 0 when there is none.
   [[nodiscard]] std::size_t free_before(std::size_t end) const;
 
  private:

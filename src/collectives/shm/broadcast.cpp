@@ -1,6 +1,6 @@
 // broadcast over shared memory: the root's B bytes to n ranks.
 //   fed        no synchronisation, unless the root is many slots ahead: it writes B, the others read and write B;
-//   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read its;
+//   two_level  2 synchronisations a block: one rank of each group reads the root's ring, the others read that rank's;
 //   direct     1 synchronisation, then 1 between the root and each other rank: the root writes the first B / n to
 //              every other rank, which reads the rest from the root: each rank moves B (n - 1) / n; where two ranks
 //              take lines, the other rank reads all;
@@ -11,15 +11,25 @@
 namespace weft::shm {
 
 void ShmBackend::broadcast(Call const& call) {
-  if (call.bytes() <= kInlineBytes && !explainer_) return broadcast_short(call);  // as select() would
+  if (call.bytes() <= kInlineBytes) {  // the fastest, whatever was measured, and all ranks must do alike
+    if (explainer_) explain_short_broadcast(call);
+    return broadcast_short(call);
+  }
   select(
-      call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), 0, Needs::send); },
+      call, Collective::broadcast, call.bytes(), [&] { return negotiate(call, call.bytes(), {}, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return broadcast_direct(call, buffers);
-        if (choice.algorithm == Algorithm::fetched) return broadcast_direct(call, nullptr);
+        if (choice.algorithm == Algorithm::fetched) return lend([&] { broadcast_direct(call, nullptr); });
         if (choice.algorithm == Algorithm::two_level) return broadcast_in_two_levels(call, choice, announced);
         is_short(announced, call.bytes()) ? broadcast_short(call) : broadcast_fed(call, announced);
       });
+}
+
+void ShmBackend::explain_short_broadcast(Call const& call) const {
+  auto const* choice = selector_.by_size(Collective::broadcast, call.bytes());
+  auto const is_chosen = choice != nullptr && choice->algorithm == Algorithm::fed;
+  explain(call, Collective::broadcast, Memory::any, call.bytes(),
+          is_chosen ? *choice : Choice{kInlineBytes, 0, Algorithm::fed});
 }
 
 void ShmBackend::broadcast_short(Call const& call) {
@@ -54,8 +64,9 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   auto const group = rank() / tuning_.group_ranks;
   auto const leader = group == root / tuning_.group_ranks ? root : group * tuning_.group_ranks;
   auto const store = store_for(call, call.bytes() / 2, false);
-  for (std::size_t first = 0; first < call.bytes(); first += choice.chunk_bytes) {
-    auto const length = std::min(choice.chunk_bytes, call.bytes() - first);
+  auto const block = std::min(choice.chunk_bytes, ring_.max_block());  // the choice may be one for feeds
+  for (std::size_t first = 0; first < call.bytes(); first += block) {
+    auto const length = std::min(block, call.bytes() - first);
     auto const offset = ring_.take(length);
     if (rank() == root) stage(offset, at(call.send, first), length);
     exchange_block(call, announced || first > 0);
@@ -65,7 +76,7 @@ void ShmBackend::broadcast_in_two_levels(Call const& call, Choice const& choice,
   }
 }
 
-/// Every rank has one buffer, which it sends or receives: what it announces, or lends, for both.
+/// Every rank has one buffer, which it sends from or receives into. That is what it announces, or lends.
 void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const manner = manner_of(call, call.bytes() / 2, false);
@@ -81,6 +92,7 @@ void ShmBackend::broadcast_direct(Call const& call, Symmetric const* buffers) {
     buffers == nullptr ? push(call, peer, 0, call.send, pushed)
                        : copy_to_peer(peer, buffers->send[peer], call.send, pushed, manner.store);
   }
+  channel_.end_reading();
   channel_.report_with(root);
 }
 

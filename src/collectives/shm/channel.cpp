@@ -11,16 +11,19 @@
 #include <chrono>
 #include <csignal>
 #include <new>
+#include <thread>
 
 #include "collectives/shm/doorbell.hpp"
 #include "core/abort_text.hpp"
+#include "core/copy_text.hpp"
 #include "core/log.hpp"
 #include "kernels/cpu/short_copy.hpp"
 
 namespace weft::shm {
 namespace {
 
-// Where somebody else's progress depends on this wait: about every 2 µs while spinning, every nap when asleep.
+// How often a wait calls ChannelOptions::progress, if there is one: about every 2 µs while spinning, at every nap when
+// asleep.
 constexpr int kSpinsPerProgress = 64;
 constexpr int kYieldsPerProgress = 8;
 constexpr auto kProgressNap = std::chrono::microseconds(100);
@@ -33,7 +36,7 @@ void pause() noexcept {
 #endif
 }
 
-/// The fingerprint of `calls` and one more: equal histories agree, different ones collide with probability 2^-32.
+/// The fingerprint of `calls` and one more call. Equal histories agree; different ones collide with probability 2^-32.
 std::uint64_t add(std::uint64_t calls, PackedContract const& contract) noexcept {
   // splitmix64's finaliser.
   auto value = calls ^ contract.count ^ (contract.rest * 0xd6e8feb86659fd93U);
@@ -43,10 +46,10 @@ std::uint64_t add(std::uint64_t calls, PackedContract const& contract) noexcept 
   return value ^ (value >> 31U);
 }
 
-/// Whether a call of so few elements that a coarse clock does for it is over at once when nobody is late.
+/// Whether a call is over at once when nobody is late; for calls of so few elements that a coarse clock is good enough.
 bool is_brief(Contract const& contract) noexcept {
   auto const tells_no_count = has_unequal_parts(contract.operation) && !has_parts_in_common(contract.operation);
-  return !tells_no_count && contract.reduce != ReduceOp::user;  // which takes as long as it likes
+  return !tells_no_count && contract.reduce != ReduceOp::user;  // a user's operator may take any time
 }
 
 bool process_is_gone(int pidfd, std::int64_t pid) noexcept {
@@ -93,7 +96,8 @@ inline PackedContract Channel::enter(Call const& call) {
   suspicions_ = 0;
   PackedContract const contract(call.contract);
   calls_ = add(calls_, contract);
-  // Before a peer can find that it made another call.
+  // Noted before the announcement leaves: a peer that finds itself in another call looks here at once. `sequence` is 0
+  // while the entry is written, so that recall() never returns half of one.
   auto& lines = mine();
   auto& entry = lines.remembered[call.sequence % kRemembered];
   entry.sequence.store(0, std::memory_order_relaxed);
@@ -199,14 +203,14 @@ void Channel::await_claimed(std::size_t chunks) {
     return seen >> 32U == 0 && seen >= chunks;
   };
   for (int peer = 0; peer < size_ && !ready(); ++peer) {
-    if (peer != rank_) await(peer, ready);
+    if (peer != rank_) await(peer, ready, Whose::anybodys);
   }
 }
 
 void Channel::await_own_store() noexcept {
   if (!swaps_lines() || options_.polls_at_once) return;
   full_fence();
-  ring_doorbell(mine());  // for who fell asleep before the store was out
+  ring_doorbell(mine());  // for a peer that fell asleep before the store was out
 }
 
 std::uint64_t Channel::await_tag(int peer, std::atomic<std::uint64_t> const& word, std::uint64_t expected) {
@@ -254,7 +258,7 @@ void Channel::for_each_peer(Wait wait) {
 
 bool Channel::holds_up_others() const noexcept {
   for (int peer = 0; peer < size_; ++peer) {
-    // Its lines are in this core's cache.
+    // Looking is cheap: the lines of a rank on this core are in this core's cache.
     if (shares_core(peer) && control_->ranks[peer].calls.load(std::memory_order_relaxed) < call_->sequence) return true;
   }
   return false;
@@ -271,7 +275,7 @@ bool Channel::glance(int peer, Ready const& ready) const {
 }
 
 template <typename Ready>
-void Channel::await(int peer, Ready ready) {
+void Channel::await(int peer, Ready ready, Whose whose) {
   constexpr int kBareSpins = 512;  // a pause costs as much as a small collective
   for (int spin = 0; spin <= patience_->spins; ++spin) {
     if (ready()) return;
@@ -280,11 +284,11 @@ void Channel::await(int peer, Ready ready) {
     pause();
     if (options_.progress && spin % kSpinsPerProgress == 0) options_.progress();
   }
-  await_slowly(peer, ready);
+  await_slowly(peer, ready, whose);
 }
 
 template <typename Ready>
-void Channel::await_slowly(int peer, Ready const& ready) {
+void Channel::await_slowly(int peer, Ready const& ready, Whose whose) {
   call_->brief = false;
   auto const begin = std::chrono::steady_clock::now();
   auto const deadline = begin + call_->timeout;
@@ -293,11 +297,16 @@ void Channel::await_slowly(int peer, Ready const& ready) {
     if (options_.progress && yield % kYieldsPerProgress == 0) options_.progress();
     if (!yielder_.yield(patience_->late) || std::chrono::steady_clock::now() - begin > kLongestYielding) break;
   }
+  mine().waits_in.store(call_->sequence, std::memory_order_relaxed);
   for (auto nap = kFirstNap; !ready(); nap = kNap) {
     if (options_.progress) options_.progress();
     sleep_on(control_->ranks[peer], ready, options_.progress ? kProgressNap : nap);
-    if (!ready()) examine(*call_, peer, ready, deadline);
+    for (int one = 0; one < size_ && !ready(); ++one) {
+      bool const matters = whose == Whose::anybodys ? one != rank_ : one == peer;
+      if (matters) examine(*call_, one, ready, deadline);
+    }
   }
+  mine().waits_in.store(0, std::memory_order_relaxed);
 }
 
 template <typename Ready>
@@ -321,14 +330,29 @@ PeerState Channel::peer_state(int peer) {
   return is_gone(peer) ? PeerState::died : PeerState::present;
 }
 
+void Channel::await_writers() noexcept {
+  constexpr auto kMoment = std::chrono::microseconds(100);
+  constexpr auto kLongest = std::chrono::seconds(1);
+  full_fence();
+  auto const until = std::chrono::steady_clock::now() + kLongest;
+  auto const writes = [&](int peer) {
+    auto const to = control_->ranks[peer].writes_to.load(std::memory_order_acquire);
+    return to == static_cast<std::uint32_t>(rank_) + 1 && peer_state(peer) == PeerState::present;
+  };
+  for (int peer = 0; peer < size_; ++peer) {
+    while (peer != rank_ && writes(peer) && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(kMoment);
+  }
+}
+
 void Channel::examine(Call const& call, int peer, std::function<bool()> const& ready,
                       std::chrono::steady_clock::time_point deadline) {
   throw_if_failed(&call);
   auto const& lines = control_->ranks[peer];
   auto const state = peer_state(peer);
-  if (ready()) return;  // whatever it did before it went counts
+  if (ready()) return;  // what it did before it died or left counts
   if (!is_point_to_point(call.contract.operation)) fail_if_different(peer);
-  auto const what = [&](int of) {  // only told where something is wrong: a wait comes by here after every nap
+  auto const what = [&](int of) {  // built only for an error: a wait comes here after every nap
     auto const reached = control_->ranks[of].calls.load();
     auto const side = is_point_to_point(call.contract.operation) ? fmt::format("its side of rank {}'s ", name_of(rank_))
                                                                  : std::string();
@@ -361,6 +385,12 @@ int Channel::find_latest(int peer) const noexcept {
   for (int other = 0; other < size_; ++other) {
     if (other != rank_ && calls_of(other) < calls_of(peer)) peer = other;
   }
+  auto const waits = [&](int rank) {
+    return control_->ranks[rank].waits_in.load(std::memory_order_relaxed) == calls_of(rank);
+  };
+  for (int other = 0; other < size_ && waits(peer); ++other) {
+    if (other != rank_ && calls_of(other) == calls_of(peer) && !waits(other)) peer = other;
+  }
   return peer;
 }
 
@@ -376,7 +406,8 @@ void Channel::look_outside(Call const& call, int peer, std::function<bool()> con
   }
 }
 
-/// Ranks that only gave in their last calls meet nobody who could tell them.
+/// Logs a difference that nobody has reported: ranks that only gave in their last calls meet no rank that could tell
+/// them.
 void Channel::report_late_difference() const noexcept try {
   if (control_->failure.state.load() != static_cast<std::uint32_t>(FailureState::none)) return;
   for (int peer = 0; peer < size_; ++peer) {
@@ -387,7 +418,8 @@ void Channel::report_late_difference() const noexcept try {
 }
 
 void Channel::fail_if_different(int peer) {
-  // A peer that was only just beginning to announce another call leaves all able to go on.
+  // Only a difference that lasts fails the communicator. A peer that is only just beginning to announce its other call
+  // will be found by all ranks together, and then all can go on.
   constexpr int kLasting = 3;
   auto const difference = find_difference(peer);
   if (difference.empty() || ++suspicions_ < kLasting) return;
@@ -395,7 +427,7 @@ void Channel::fail_if_different(int peer) {
 }
 
 void Channel::throw_failure(Call const* during) const {
-  constexpr auto kMostWriting = std::chrono::seconds(2);  // which takes far less, unless it is killed or stopped there
+  constexpr auto kMostWriting = std::chrono::seconds(2);  // takes far less, unless that rank is killed or stopped
   auto const& failure = control_->failure;
   auto const end = std::chrono::steady_clock::now() + kMostWriting;
   while (failure.state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::set)) {
@@ -408,7 +440,7 @@ void Channel::throw_failure(Call const* during) const {
     ::sched_yield();
   }
   auto const code = static_cast<ErrorCode>(failure.code);
-  // Other failures' texts name the call that found them out.
+  // The texts of other failures name the call in which they were found.
   if (code != ErrorCode::aborted || during == nullptr) throw Error(code, failure.message);
   throw Error(code, interrupting(failure.message, name_of(rank_), describe(*during)));
 }
@@ -418,9 +450,7 @@ void Channel::fail(ErrorCode code, std::string const& message) noexcept {
   auto none = static_cast<std::uint32_t>(FailureState::none);
   if (!failure.state.compare_exchange_strong(none, static_cast<std::uint32_t>(FailureState::writing))) return;
   failure.code = static_cast<std::uint32_t>(code);
-  auto const length = std::min(message.size(), sizeof failure.message - 1);
-  std::memcpy(failure.message, message.data(), length);
-  failure.message[length] = '\0';
+  copy_text(message, failure.message);
   failure.state.store(static_cast<std::uint32_t>(FailureState::set));
   for (int peer = 0; peer < size_; ++peer) ring_doorbell(control_->ranks[peer]);
 }
@@ -467,11 +497,11 @@ void Channel::explain_mismatch() {
     auto const& theirs = control_->ranks[peer].announced[parity_];
     if (theirs.sequence != ours.sequence || theirs.before != ours.before) fail_for_difference(peer);
   }
-  // Nothing differed before, and all ranks have found this: they agree from here on.
+  // No earlier call differed, and all ranks have found this difference: they start again with equal fingerprints.
   calls_ = 0;
   same_until_ = ours.sequence;
   for (int peer = 0; peer < size_; ++peer) {
-    // Of two ranks, the peer's next announcement takes the line of this rank's last.
+    // Skips this rank itself: of two ranks, the peer's next announcement takes the line of this rank's last one.
     if (peer == rank_ || announcement_of(peer).flag.load(std::memory_order_acquire) == flag_) continue;
     auto const& theirs = control_->ranks[peer].announced[parity_];
     throw Error(ErrorCode::mismatch, describe_mismatch(ours.sequence, name_of(rank_), call_->contract, name_of(peer),

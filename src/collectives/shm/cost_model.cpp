@@ -15,7 +15,7 @@ Choice const& after(Choices const& choices, std::size_t index, Choice const& las
   return index + 1 < choices.size() && choices[index + 1].up_to > 0 ? choices[index + 1] : last;
 }
 
-/// Whether a call is never slower by `one`, and costs the loop clearly less.
+/// Whether a call by `one` is no slower, and costs the loop clearly less.
 bool wins(Cost const& one, Cost const& other, std::size_t bytes) {
   return one.loop_at(bytes) < (1 - kLeastGain) * other.loop_at(bytes) && one.call.at(bytes) <= other.call.at(bytes);
 }
@@ -25,7 +25,7 @@ bool pays(Cost const& one, Cost const& other, std::size_t bytes) {
   return pays(at(one.call), at(one.loop), at(other.call), at(other.loop));
 }
 
-/// Takes two levels where they win over one, at both ends of what a choice is for.
+/// Chooses two levels where they win over one at both ends of the sizes that a choice is for.
 void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
   auto const& levels = model.of(collective, Algorithm::two_level);
   auto const& fed = model.of(collective, Algorithm::fed);
@@ -39,7 +39,7 @@ void tune_levels(Rules& rules, CostModel const& model, Collective collective) {
   }
 }
 
-/// Whether the loop around calls would pay much more for `one`: what is derived is not given up for that.
+/// Whether the loop around calls would pay much more for `one`; then what was derived is kept.
 bool is_dear(Cost const& one, Cost const& other, std::size_t bytes) {
   constexpr double kMost = 1.25;
   return one.loop_at(bytes) > kMost * other.loop_at(bytes);
@@ -55,8 +55,8 @@ std::size_t shifted(std::size_t limit, Cost const& below, Cost const& above) {
   return limit;
 }
 
-/// The last choice for any memory, which ends at one limit for calls in place and at another for the rest: the larger
-/// one is for symmetric memory only.
+/// Ends the last choice for any memory, `last`, at the smaller of two limits: one for calls in place, one for the rest.
+/// From there to the larger one, the choice holds for that kind of symmetric memory only.
 void end_at(Rules& rules, Choice& last, Choice const& in_place, Choice const& elsewhere) {
   auto const direct = rules.symmetric.front();
   last = in_place.up_to < elsewhere.up_to ? in_place : elsewhere;
@@ -69,7 +69,7 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   for (std::size_t index = 0; index < rules.small.size() && rules.small[index].up_to > 0; ++index) {
     auto& choice = rules.small[index];
     auto const& next = after(rules.small, index, rules.symmetric.front());
-    // One block takes the whole call, where it was so derived; blocks that change hands are of one size.
+    // Whether one block takes the whole call, as it was derived. Blocks that change hands keep their size.
     auto const whole = choice.chunk_bytes == choice.up_to && choice.algorithm != Algorithm::swapped;
     auto const moved = [&](Place place) -> std::optional<Choice> {
       auto const& below = model.of(collective, choice.algorithm, place);
@@ -90,7 +90,8 @@ void tune(Rules& rules, CostModel const& model, Collective collective, std::size
   }
 }
 
-/// Stages what goes in one another's buffers, as far as the caches reach, where that wins.
+/// Stages long calls in symmetric memory, as far as the caches reach, where that wins over working in one another's
+/// buffers.
 void tune_long(Rules& rules, CostModel const& model, Collective collective) {
   auto staged = rules.other.front();
   auto const direct = *std::find_if(rules.symmetric.begin(), rules.symmetric.end(),
@@ -103,7 +104,7 @@ void tune_long(Rules& rules, CostModel const& model, Collective collective) {
   rules.symmetric = {staged, direct};
 }
 
-/// Whether private memory is fetched, as far as the caches reach; beyond them all stays as it was derived.
+/// Decides whether private memory is fetched, as far as the caches reach; beyond them the derived choice stays.
 void tune_private(Choices& choices, CostModel const& model, Collective collective) {
   auto const staged = choices.front();
   auto const beyond = *std::find_if(choices.begin(), choices.end(),

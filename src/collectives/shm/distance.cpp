@@ -17,9 +17,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kBatches = 5;
 constexpr std::uint32_t kTrips = 20;  // of a batch
-/// Ranks come from their bootstrap one after the other; some sleep between two looks.
+/// How long to wait for a rank to arrive: ranks come from their bootstrap one after the other, and some sleep between
+/// two looks at it.
 constexpr std::chrono::milliseconds kUntilThere{20};
-/// Who is there and does not answer for so long does not run.
+/// A rank that is there and does not answer for this long is not running.
 constexpr std::chrono::milliseconds kPatience{2};
 constexpr std::uint32_t kNoMore = std::numeric_limits<std::uint32_t>::max();
 
@@ -46,7 +47,7 @@ bool poll(std::chrono::milliseconds patience, Ready ready) {
 std::optional<double> time_trips(Words& words) {
   auto best = std::numeric_limits<double>::max();
   std::uint32_t trip = 0;
-  for (std::uint32_t batch = 0; batch <= kBatches; ++batch) {  // the first one until both are there
+  for (std::uint32_t batch = 0; batch <= kBatches; ++batch) {  // the first lasts until both are there
     auto const start = Clock::now();
     for (std::uint32_t i = 0; i < kTrips; ++i) {
       words.asked.store(++trip, std::memory_order_release);

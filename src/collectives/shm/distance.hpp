@@ -6,19 +6,20 @@
 
 namespace weft::shm {
 
-/// How long a line takes between ranks that have cores of their own, there and back, as the power of four nanoseconds
-/// that it is within: 64 within one cache, 256 on one chip, 1024 between chips or caches of one. What the algorithms
-/// cost depends on it more than on anything else; cores with the same numbers may lie at different distances from one
-/// start to the next, as a virtual machine's do. 0: it cannot be told, as somebody else runs on these cores.
+/// How long a cache line takes there and back between ranks that have cores of their own: nanoseconds, rounded up to a
+/// power of four. That is 64 within one cache, 256 on one chip, and 1024 between chips or between caches of one. The
+/// costs of the algorithms depend on it more than on anything else. It is measured at each start, because cores with
+/// the same numbers may lie at other distances then, as a virtual machine's do. 0: it cannot be told, because something
+/// else runs on these cores.
 ///
-/// Collective. Rank 0 exchanges lines with each other rank in turn, and its answer, the furthest, counts; the others'
-/// is 0. Takes 0.1 ms for each rank, and waits some 20 ms for one that does not come.
+/// Collective. Rank 0 exchanges lines with each other rank in turn and returns the distance of the furthest; the others
+/// return 0. Takes 0.1 ms for each rank, and waits some 20 ms for one that does not come.
 [[nodiscard]] std::size_t measure_distance(int rank, int size, Exchange const& exchange);
 
-/// Shared memory that this takes of each rank.
+/// Shared memory that measure_distance() takes for each rank.
 [[nodiscard]] std::size_t distance_bytes() noexcept;
 
-/// The power of four from 64 on that `ns` is within.
+/// The least power of four, from 64 on, that is no less than `ns`.
 [[nodiscard]] std::size_t distance_class(double ns) noexcept;
 
 }  // namespace weft::shm

@@ -12,7 +12,8 @@
 
 namespace weft::shm {
 
-/// Sleeps between two examinations of a peer: short at first, see Channel::wake_sleepers().
+/// How long a wait sleeps between two examinations of a peer. The first nap is short because its wake-up may be missed,
+/// see Channel::wake_sleepers().
 inline constexpr auto kFirstNap = std::chrono::milliseconds(1);
 inline constexpr auto kNap = std::chrono::milliseconds(20);
 
@@ -24,7 +25,7 @@ inline void sleep_until_rung(std::atomic<std::uint32_t>& bell, std::uint32_t run
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, rung, &limit, nullptr, 0);
 }
 
-/// Changes the word and wakes all who sleep on it.
+/// Changes the word and wakes all that sleep on it.
 inline void ring_bell(std::atomic<std::uint32_t>& bell) noexcept {
   bell.fetch_add(1);
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

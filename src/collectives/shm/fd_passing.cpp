@@ -61,15 +61,13 @@ int receive_one(int socket, std::uint64_t token, int& error_number) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   auto const bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  auto* header = CMSG_FIRSTHDR(&message);
-  if (bytes != static_cast<ssize_t>(sizeof received) || received != token || header == nullptr ||
-      header->cmsg_type != SCM_RIGHTS) {
-    error_number = bytes < 0 ? errno : EPROTO;
-    return -1;
-  }
   int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return fd;
+  auto* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  if (bytes == static_cast<ssize_t>(sizeof received) && received == token && fd >= 0) return fd;
+  error_number = bytes < 0 ? errno : EPROTO;
+  if (fd >= 0) ::close(fd);
+  return -1;
 }
 
 }  // namespace

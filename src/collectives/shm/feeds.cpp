@@ -53,7 +53,7 @@ std::byte* Feeds::open(std::size_t bytes) {
   take_slots(bytes);
   for (std::size_t i = 0; i < slots_; ++i) {
     await_readers(given_[slot() + i]);
-    // Among the fewest places two slots have the same.
+    // With the fewest places, two slots share one.
     auto const& other = given_[(slot() + i + kLeastPlaces) % kSlots];
     if (in_use_ == kLeastPlaces || other.places == kLeastPlaces) await_readers(other);
   }
@@ -61,11 +61,14 @@ std::byte* Feeds::open(std::size_t bytes) {
 }
 
 void Feeds::wait_for_readers(Given const& given) {
+  // No reader is so far behind, and their words could not tell, since they only count to 2^32.
+  constexpr std::uint64_t kFar = std::uint64_t{1} << 30U;
+  auto const long_ago = position_ - given.passed_by >= kFar;
   auto least = position_;
   for (int peer = 0; peer < channel_.size(); ++peer) {
     if (peer == channel_.rank()) continue;
     auto const& word = progress(peer).passed;
-    auto const waits = given.reader == kEverybody || given.reader == peer;
+    auto const waits = !long_ago && (given.reader == kEverybody || given.reader == peer);
     auto const passed =
         waits ? channel_.await_count(peer, word, given.passed_by) : word.load(std::memory_order_acquire);
     auto const distance =
@@ -76,7 +79,7 @@ void Feeds::wait_for_readers(Given const& given) {
   all_passed_ = least;
 }
 
-/// Readers may have passed what they never read.
+/// Fails if `peer` made other calls: readers may have passed what they never read.
 void Feeds::check_alike(int peer, std::uint64_t passed) {
   auto const ours = passed_[(passed >> 32U) / kPublished % passed_.size()];
   if (ours >> 32U == passed >> 32U && ours != passed) channel_.fail_for_difference(peer);
@@ -84,11 +87,11 @@ void Feeds::check_alike(int peer, std::uint64_t passed) {
 
 void Feeds::tell(std::size_t ready) noexcept {
   auto& lines = steps(channel_.rank())[slot()];
-  lines.flag.store(flag(), std::memory_order_relaxed);  // read once `ready` has told of the content
+  lines.flag.store(flag(), std::memory_order_relaxed);  // relaxed: read only after `ready`, which is released
   channel_.post(lines.ready, (position_ + 1) << 32U | ready);
 }
 
-/// In every slot of the content: the next one there may take only some of them.
+/// Notes it in every slot of the content, because the next content there may take only some of them.
 void Feeds::note_given(int reader) noexcept {
   for (std::size_t i = 0; i < slots_; ++i) given_[slot() + i] = {position_ + 1, reader, in_use_};
 }

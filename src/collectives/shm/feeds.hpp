@@ -16,64 +16,67 @@
 
 namespace weft::shm {
 
-/// What ranks give without waiting for those who get it. Each rank has a feed, a ring of kSlots slots that it fills and
-/// the others read; it waits only where a slot's readers have not passed the slot's content before. So the root of
-/// small broadcasts, and the ranks that give to a gather's or reduce's root, run ahead of the others.
+/// Memory through which ranks give data without waiting for the ranks that get it. Each rank has a feed: a ring of
+/// kSlots slots that it fills and the others read. It waits only until the readers of a slot have passed what the slot
+/// held before. So the root of small broadcasts, and the ranks that give to a gather's or reduce's root, run ahead of
+/// the others.
 ///
-/// Contents too long for a slot's first lines lie in places: half as many as slots, or twice that, and so on. A place
-/// of any number of them belongs to one slot, or to two of which the one that is filled now may have to wait for the
-/// other.
+/// Contents too long for a slot's first lines lie in places. A feed has half as many places as slots, or twice, four or
+/// eight times that. With half as many, two slots share a place, and filling one may have to wait for the readers of
+/// the other; otherwise a place belongs to one slot.
 ///
-/// All ranks step through the slots alike, and each fills or reads at every step: one position for all feeds. What a
-/// slot is too small for takes two or four of them, side by side. Every content carries the fingerprint of the calls
-/// made so far, with which a reader finds a difference. One thread at a time, that of the Channel.
+/// All ranks step through the slots alike, and each fills or reads one at every step, so one position holds for all
+/// feeds. A content too large for one slot takes two or four neighbouring ones. Every content carries the fingerprint
+/// of the calls made so far, by which a reader finds out that the giver made other calls. One thread at a time, that of
+/// the Channel.
 class Feeds {
  public:
-  /// Many: where ranks share cores, one fills all before the next one's turn.
+  /// Many, because where ranks share cores one of them fills all before the next one's turn.
   static constexpr std::size_t kSlots = 128;
-  /// Places of a feed, a power of two of them. The fewest stay in L2; in what is longer than L2, a place has left both
-  /// ranks' L2 when it is written again.
+  /// Number of places of a feed, a power of two. The fewest stay in L2; where all of them exceed L2, a place has left
+  /// both ranks' L2 by the time it is written again.
   static constexpr std::size_t kLeastPlaces = kSlots / 2;
   static constexpr std::size_t kMostPlaces = 512;
   static constexpr std::size_t kSlotBytes = std::size_t{8} << 10;
   /// Most slots that one content takes.
   static constexpr std::size_t kMostSlots = 4;
-  /// From one place to the next. They begin at different places of a page, so that small contents do not compete for
-  /// the same sets of a cache.
+  /// Bytes from one place to the next. Places begin at different offsets within a page, so that small contents do not
+  /// compete for the same sets of a cache.
   static constexpr std::size_t kPlaceBytes = kSlotBytes + 1024 + kLine;
-  /// Most that can be given at once.
+  /// Most bytes that can be given at once.
   static constexpr std::size_t kMostBytes = kMostSlots * kPlaceBytes;
   static constexpr int kEverybody = -1;
 
-  /// Shared memory of one rank, whose feed has so many places.
+  /// Shared memory of one rank, whose feed has `places` places.
   [[nodiscard]] static constexpr std::size_t bytes_per_rank(std::size_t places) noexcept;
 
-  /// In what blocks `bytes` are best given: small enough that who gives and who gets work at the same time, and
-  /// otherwise as large as can be, as each costs both the passing of a line (docs/decisions/0003).
+  /// Size of the blocks in which `bytes` are best given: small enough that giver and reader work at the same time,
+  /// otherwise as large as possible, because each block costs both of them the passing of a line (docs/decisions/0003).
   [[nodiscard]] static constexpr std::size_t block_bytes(std::size_t bytes) noexcept {
     return kSlotBytes * (bytes <= kSlotBytes ? 1 : bytes <= 16 * kSlotBytes ? 2 : kMostSlots);
   }
 
   /// Zero-filled memory, bytes_per_rank(places) for each rank, is the initial state. What is given to a root lies in
-  /// the first `places_to_root`.
+  /// the first `places_to_root` places.
   Feeds(std::shared_ptr<Mapping> mapping, Channel& channel, std::size_t places, std::size_t places_to_root) noexcept;
 
-  /// Who gets what is given until told otherwise: the same on all ranks.
+  /// Who gets what is given from now on; all ranks set the same.
   enum class Readers { root, all };
   void give_to(Readers readers) noexcept { in_use_ = readers == Readers::root ? places_to_root_ : places_; }
 
-  /// In two steps a reader can work on the first while the giver does on the second. For a content of some length that
-  /// is alone: of several blocks one is read while the next one is given.
+  /// Whether a content is given at once or in two steps. With two, a reader can work on the first while the giver works
+  /// on the second. This is for a single content of some length: of several blocks, one is read while the next is given
+  /// anyway.
   enum class Way { at_once, in_steps };
-  /// That of a call whose ranks each give or get `bytes`, in blocks of block_bytes().
+  /// The way for a call whose ranks each give or get `bytes`, in blocks of block_bytes().
   [[nodiscard]] static constexpr Way way_of(std::size_t bytes) noexcept {
     constexpr std::size_t kWorthwhile = 2048;
     return bytes > kWorthwhile && bytes <= block_bytes(bytes) ? Way::in_steps : Way::at_once;
   }
 
-  /// Gives up to kMostBytes to `reader`, or kEverybody, once the place's readers have left it: fill(place, {offset,
-  /// length}, store) puts those bytes of the content where it lies, step by step. Steps are whole grains of `grain`
-  /// bytes.
+  /// Gives `bytes`, at most kMostBytes, to `reader` or kEverybody, once the place's last readers have left it. Calls
+  /// fill(place, {offset, length}, store) for each step, which writes those bytes of the content that begins at
+  /// `place`. Steps are whole grains of `grain` bytes.
   template <typename Fill>
   void give(int reader, std::size_t bytes, Way way, std::size_t grain, Fill const& fill) {
     auto* const place = open(bytes);
@@ -88,8 +91,8 @@ class Feeds {
     way == Way::at_once ? close_whole(reader, bytes) : close_steps(reader, bytes);
   }
 
-  /// take(place, {offset, length}) for all of the `bytes` that `giver` gives, as they come. @throws Error{mismatch}
-  /// when it made other calls.
+  /// Calls take(place, {offset, length}) for the `bytes` that `giver` gives, step by step as they come. @throws
+  /// Error{mismatch} when the giver made other calls.
   template <typename Take>
   void get(int giver, std::size_t bytes, Way way, Take const& take) {
     if (way == Way::at_once) return take(get_whole(giver, bytes), ByteRange{0, bytes});
@@ -100,8 +103,8 @@ class Feeds {
       known = there;
     }
   }
-  /// give() at once of what rides in a slot's first lines: fill(place). In line, as small calls are little but
-  /// instructions.
+  /// give(), at once, of a content that fits a slot's first lines, written by fill(place). Inlined, because small calls
+  /// are little but instructions.
   template <typename Fill>
   void give_short(int reader, std::size_t bytes, Fill const& fill) {
     slots_ = 1;
@@ -111,13 +114,14 @@ class Feeds {
     fill(own.payload);
     given = {position_ + 1, reader, kMostPlaces};
     channel_.post(own.flag, flag());
-    // Both lines of the first pair, however short: as long to write as one where a reader has fetched the pair.
+    // Both lines of the first pair, however short the content is: where a reader has fetched the pair, writing both
+    // takes as long as writing one.
     prefetch_for_write(head_ahead(own_heads_), std::max(kLinePair, sizeof(Head::flag) + bytes));
   }
-  // What get() does, for who waits for several givers. All is valid until pass().
-  /// What is given at once.
+  // The parts of get(), for a rank that waits for several givers. All pointers are valid until pass().
+  /// A content given at once.
   [[nodiscard, gnu::hot]] std::byte const* get_whole(int giver, std::size_t bytes);
-  /// The same of a short content.
+  /// The same for a short content.
   [[nodiscard]] std::byte const* get_short(int giver, std::size_t bytes) {
     slots_ = 1;
     auto const& theirs = heads(giver)[slot()];
@@ -130,40 +134,40 @@ class Feeds {
       channel_.fail_for_difference(giver);
     return theirs.payload;
   }
-  /// Where what is given in steps lies.
+  /// Where a content given in steps lies.
   [[nodiscard, gnu::hot]] std::byte const* find(int giver, std::size_t bytes);
-  /// Waits for more than `known` bytes of it; how many are there.
+  /// Waits until more than `known` bytes of it are there; returns how many are.
   [[nodiscard, gnu::hot]] std::size_t await(int giver, std::size_t bytes, std::size_t known);
 
-  /// On to the next content; all ranks, each of which has filled or read this one.
+  /// Goes on to the next content. All ranks call it, each once it has filled or read the current one.
   void pass() { advance_to(position_ + slots_); }
 
-  /// Most that rides in a slot's first lines.
+  /// Most bytes that fit a slot's first lines.
   static constexpr std::size_t kHeadBytes = 3 * kLinePair - sizeof(std::uint64_t);
 
  private:
   static constexpr std::size_t kAhead = 2;
   static constexpr std::size_t kPrefetched = 1024;
-  /// A reader looks ahead once the giver has been ahead for so many contents: taking lines that are being filled costs
-  /// both.
+  /// A reader prefetches once the giver has been ahead for more than this many contents in a row: fetching lines that
+  /// are still being filled costs both ranks.
   static constexpr std::size_t kStreak = 8;
 
-  /// The first line of a slot; small payloads ride in it.
+  /// The first lines of a slot: its flag, and contents that are small.
   struct alignas(kLinePair) Head {
     std::atomic<std::uint64_t> flag;  ///< low 32 bits of (position + 1) << 32 | fingerprint of the calls so far
     std::byte payload[kHeadBytes];
-    /// A processor fetches on where lines are read one after another: not those of the next slot, which the giver
-    /// fills.
+    /// Where lines are read one after another, a processor prefetches those behind them. The gap keeps it from fetching
+    /// the next slot, which the giver is filling.
     std::byte gap[6 * kLinePair];
   };
   struct alignas(kLinePair) Progress {
-    /// Low 32 bits of the slots this rank has left behind, a multiple of kPublished, << 32 | fingerprint of the calls
-    /// it had made then.
+    /// Low 32 bits of the number of slots that this rank has passed (a multiple of kPublished) << 32 | fingerprint of
+    /// the calls it had made then.
     std::atomic<std::uint64_t> passed;
   };
   static_assert(sizeof(Head) == 9 * kLinePair);
-  /// Of a content that is given in steps, in place of the head. Words of contents 2^32 positions ago look like today's;
-  /// the fingerprint would not.
+  /// The words of a content given in steps, used instead of a Head. A `ready` from 2^32 positions ago looks like
+  /// today's; the fingerprint in `flag` does not.
   struct alignas(kLinePair) Steps {
     std::atomic<std::uint64_t> flag;   ///< as Head's
     std::atomic<std::uint64_t> ready;  ///< low 32 bits of (position + 1) << 32 | bytes that are there
@@ -174,7 +178,7 @@ class Feeds {
   struct Given {
     std::uint64_t passed_by = 0;  ///< readers that have passed so many slots are done with it
     int reader = kEverybody;
-    std::size_t places = kMostPlaces;  ///< among which it lies
+    std::size_t places = kMostPlaces;  ///< how many places were in use then
   };
 
   [[nodiscard]] std::byte* base(int rank) const noexcept {
@@ -187,18 +191,18 @@ class Feeds {
   [[nodiscard]] Head& head(int rank) const noexcept;
   [[nodiscard]] Steps* steps(int rank) const noexcept;
   [[nodiscard]] static std::size_t first_step(std::size_t bytes, std::size_t grain) noexcept;
-  /// Where to put `bytes`, once readers have left the place.
+  /// Waits until readers have left the place for the next `bytes`, and returns it.
   [[nodiscard, gnu::hot]] std::byte* open(std::size_t bytes);
-  /// So many bytes are there.
+  /// Tells readers that `ready` bytes are there.
   void tell(std::size_t ready) noexcept;
   void note_given(int reader) noexcept;
-  /// All are there, after one step or two.
+  /// Ends a content that was given at once, or in steps.
   [[gnu::hot]] void close_whole(int reader, std::size_t bytes);
   [[gnu::hot]] void close_steps(int reader, std::size_t bytes);
   /// Where `rank` puts the `bytes` given at `position`.
   [[nodiscard]] std::byte* place(int rank, std::uint64_t position, std::size_t bytes) const noexcept;
-  /// Prefetches what `rank` gives kAhead contents from here, if those contents are like these, whose first lines are
-  /// among `firsts`.
+  /// Prefetches what `rank` gives kAhead contents from here, supposing that it is as long as this one. `firsts`: the
+  /// array with the contents' first lines.
   template <typename First, typename Prefetch>
   void look_ahead(int rank, std::size_t bytes, First const* firsts, Prefetch prefetch) const noexcept;
   [[nodiscard]] std::size_t slot() const noexcept { return position_ % kSlots; }
@@ -206,9 +210,9 @@ class Feeds {
   [[nodiscard]] std::byte const* head_ahead(Head const* heads) const noexcept {
     return reinterpret_cast<std::byte const*>(&heads[(position_ + kAhead) % kSlots]);
   }
-  /// The next content is of `bytes`: skips slots until it finds its place.
+  /// Takes slots for the next content, of `bytes`; skips as many as its alignment needs.
   void take_slots(std::size_t bytes);
-  /// Comes to every multiple of kPublished, as all steps are aligned.
+  /// Stops at every multiple of kPublished, because all steps are aligned.
   void advance_to(std::uint64_t position) {
     position_ = position;
     if (position_ % kPublished == 0) [[unlikely]]

@@ -1,6 +1,7 @@
-// What ranks move between one another's private memory: a single copy, made by the kernel.
+// How ranks move data between one another's private memory: by a single copy, which the kernel makes.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "collectives/partition.hpp"
@@ -26,12 +27,20 @@ void ShmBackend::fetch(Call const& call, int peer, std::size_t offset, void* des
 }
 
 void ShmBackend::push(Call const& call, int peer, std::size_t offset, void const* source, std::size_t bytes) {
+  constexpr std::size_t kAtOnce = std::size_t{4} << 20;
   auto* const destination = reinterpret_cast<std::byte*>(lent_[peer]) + offset;
   if (bytes == 0 || (peer == rank() && destination == source)) return;
-  try {
-    write_memory(channel_.pid(peer), destination, source, bytes);
-  } catch (Error const& error) {
-    fail_for_memory(call, peer, error);
+  for (std::size_t first = 0; first < bytes; first += kAtOnce) {
+    auto const length = std::min(kAtOnce, bytes - first);
+    std::optional<Error> refused;
+    channel_.write_to(peer, [&] {
+      try {
+        write_memory(channel_.pid(peer), destination + first, at(source, first), length);
+      } catch (Error const& error) {
+        refused = error;
+      }
+    });
+    if (refused) fail_for_memory(call, peer, *refused);
   }
 }
 

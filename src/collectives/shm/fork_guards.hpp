@@ -7,8 +7,9 @@
 
 namespace weft::shm {
 
-/// Knows which forks still have a child. Each takes a pipe whose writing end only the child keeps, and its children:
-/// when the last of them ends, or runs another program, it hangs up. One thread at a time.
+/// Knows which forks of this process still have a living child; for SharedHeap. Each fork gets a pipe whose writing end
+/// only the child and its own children keep. When the last of them ends, or runs another program, the pipe hangs up.
+/// One thread at a time.
 class ForkGuards {
  public:
   /// Before a fork. Afterwards the parent calls keep(), the child leave().
@@ -16,15 +17,15 @@ class ForkGuards {
   void keep() noexcept;
   void leave() noexcept;
 
-  /// How many forks there were: what was allocated at an earlier count, a child may know.
+  /// Number of forks so far. A child may know what was allocated when it was lower.
   [[nodiscard]] std::uint64_t forks() const noexcept { return forks_; }
-  /// Forgets children that have ended; the number of the last fork that still has one, or 0.
+  /// Forgets children that have ended; returns the number of the last fork that still has one, or 0.
   [[nodiscard]] std::uint64_t last_alive();
 
  private:
   struct Guard {
     std::uint64_t fork = 0;  ///< from 1
-    UniqueFd hangs_up;       ///< -1: no pipe was to be had, so the child counts as alive
+    UniqueFd hangs_up;       ///< -1: no pipe could be made, so the child counts as alive
   };
 
   std::uint64_t forks_ = 0;

@@ -12,26 +12,26 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCallsPerRound = 4;
-/// A call of so much takes much longer than the clock and the ranks' coming together.
+/// A call of this many bytes takes much longer than reading the clock and the ranks' coming together.
 constexpr std::size_t kLongCall = std::size_t{512} << 10;
-/// So much is called twice, and so much once, in what little time there is.
+/// Calls of so many bytes are made twice, or once, because there is little time.
 constexpr std::size_t kCalledTwice = std::size_t{1} << 20;
 constexpr std::size_t kCalledOnce = std::size_t{4} << 20;
-/// Of time_line(): calls of the smallest kind together.
+/// Calls that time_line() times together.
 constexpr int kLineCalls = 100;
 
 int calls_per_round(Experiment const& one) noexcept {
   return one.bytes >= kCalledOnce ? 1 : one.bytes >= kCalledTwice ? 2 : kCallsPerRound;
 }
 
-/// Calls before those that count, which meet buffers as other experiments have left them: the kernel comes to its full
-/// speed with a process's pages only in its third copy, or later.
+/// Calls made before those that count, because they meet buffers as other experiments have left them, and the kernel
+/// reaches its full speed with a process's pages only in its third copy, or later.
 int calls_before(Experiment const& one) noexcept {
   if (one.bytes >= kCalledOnce) return 0;
   return is_symmetric(one.place) ? 1 : 4;
 }
 
-/// Null where there is none.
+/// Null where there is no memory left.
 std::shared_ptr<void> private_memory(std::size_t bytes) {
   std::shared_ptr<void> memory(std::aligned_alloc(kLine, bytes / kLine * kLine), std::free);
   if (memory != nullptr) std::memset(memory.get(), 0, bytes / kLine * kLine);
@@ -97,16 +97,17 @@ double Laboratory::time_line() {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kLineCalls;
 }
 
-/// Feeds hold more than L2 does and more than the calls that are timed pass through them: what else was timed since has
-/// taken their places out of the caches, where a program that makes one call after another finds them.
+/// Brings the feeds' places back into the caches, where a program that makes one call after another finds them. Feeds
+/// hold more than L2 does, and more than the timed calls pass through them, so what else was timed since has pushed the
+/// places out.
 void Laboratory::go_round_feeds(Experiment const& one) {
   auto const whole = one.collective == Collective::broadcast || one.collective == Collective::reduce;
   auto const given = whole ? one.bytes : part_of(one);
   for (std::size_t passed = 0; passed < feed_bytes_; passed += given) run(one);
 }
 
-/// Nanoseconds of one write, call and read; without the call when `idle`. The first time is not counted: it meets lines
-/// as another experiment has left them.
+/// Nanoseconds of one write, call and read; without the call when `idle`. The first round is not counted: it meets
+/// lines as another experiment has left them.
 double Laboratory::time_loop(Experiment const& one, bool idle) {
   auto const calls = calls_per_round(one);
   auto* const send = buffers_of(one).send.get();
@@ -124,8 +125,8 @@ double Laboratory::time_loop(Experiment const& one, bool idle) {
   return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls;
 }
 
-/// Nanoseconds of the loop with a clock in it, without the call when `idle`, and of the call alone, until all are done:
-/// of the best time round.
+/// Nanoseconds of the loop with a clock in it (without the call when `idle`), and of the call alone until all ranks are
+/// done. The best round counts.
 Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
   auto best = Times{Experiment::kUnknown, Experiment::kUnknown};
   auto const since = [](Clock::time_point start) {
@@ -151,8 +152,8 @@ Laboratory::Times Laboratory::time_calls(Experiment const& one, bool idle) {
   return best;
 }
 
-/// The loop without the call is the same for all ways of a collective, and timed as often as the most timed of them: a
-/// machine that becomes faster for a while is so for both.
+/// Times the loop without the call. It is the same for all algorithms of a collective, and is timed as often as the one
+/// timed most, so that a machine that is faster for a while is so for both.
 void Laboratory::time_idle(Experiment& one) {
   auto& idle = idle_[{one.collective, one.bytes, one.place}];
   if (idle.times >= ++one.times || (idle.times > 0 && calls_before(one) > 1)) return;
@@ -165,7 +166,7 @@ Sample Laboratory::loop(Experiment const& one, double synchronisation_ns) const 
   return {one.bytes, std::max(one.loop_ns - (idle != idle_.end() ? idle->second.ns : 0), synchronisation_ns)};
 }
 
-/// Of calls so long that the clock within the loop does not matter: half the time of timing loop and call apart.
+/// For calls so long that the clock within the loop does not matter. Takes half the time of timing loop and call apart.
 void Laboratory::time_long(Experiment& one) {
   time_idle(one);
   auto const times = time_calls(one, false);
@@ -202,7 +203,8 @@ void* Laboratory::result_of(Experiment const& one) const noexcept {
   return in_place ? buffers.send.get() : buffers.recv.get();
 }
 
-/// Lines that a rank writes though nobody is to have them would be lines of its own that a peer then takes from it.
+/// A rank writes only what it sends: other lines that it wrote would be its own, and a peer would then have to take
+/// them from it.
 Laboratory::Extent Laboratory::extent_of(Experiment const& one) const noexcept {
   auto const whole = one.bytes;
   auto const part = part_of(one);
@@ -247,8 +249,8 @@ void Laboratory::run(Experiment const& one) {
   }
 }
 
-/// By stores, as kernels do. memset() may use string instructions, which take lines from peers without their contents
-/// and so hide what it costs to write again what a peer has read.
+/// Writes by plain stores, as kernels do. memset() may use string instructions, which take lines from peers without
+/// their contents, and so hide what it costs to write lines again that a peer has read.
 void Laboratory::write(void* data, std::size_t bytes, int value) noexcept {
   auto* const words = static_cast<std::uint64_t*>(data);
   constexpr std::uint64_t kOnes = 0x3f800000'3f800000;  // two floats; sums of tiny ones may take longer
@@ -259,7 +261,7 @@ void Laboratory::write(void* data, std::size_t bytes, int value) noexcept {
 void Laboratory::read(void const* data, std::size_t bytes) noexcept {
   auto const* const words = static_cast<std::uint64_t const*>(data);
   for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) sum_ += words[i];
-  asm volatile("" : : "r"(sum_));  // it is read, whoever wants to know the sum
+  asm volatile("" : : "r"(sum_));  // keeps the reads, though nobody wants to know the sum
 }
 
 }  // namespace weft::shm

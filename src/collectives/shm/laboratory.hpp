@@ -29,24 +29,25 @@ struct Experiment {
   [[nodiscard]] Sample call() const noexcept { return {bytes, call_ns}; }
 };
 
-/// Runs experiments on a backend made for that, in memory of its own: buffers of `symmetric_bytes` that all ranks
-/// reach, and such that they do not. Its feeds hold `feed_bytes`. All ranks call everything alike; rank 0's clock
-/// counts.
+/// Times experiments on a backend made for that, in buffers of its own: `symmetric_bytes` each in memory that all ranks
+/// reach, and private ones (see get_private()). The backend's feeds hold `feed_bytes`. All ranks make the same calls;
+/// rank 0's clock counts.
 class Laboratory {
  public:
   Laboratory(ShmBackend& backend, std::size_t symmetric_bytes, std::size_t feed_bytes,
              std::chrono::milliseconds timeout);
 
-  /// Before experiments of so much in private memory: whether every rank has it. What was there before is gone.
+  /// Call it before experiments of `bytes` in private memory. Returns whether every rank has that much; what the
+  /// private buffers held before is lost.
   [[nodiscard]] bool get_private(std::size_t bytes);
 
   /// Whether all go on: rank 0 decides.
   bool agree(bool go_on);
 
-  /// Times an experiment once more, and keeps what is less than before.
+  /// Times an experiment once more, and keeps times that are less than before.
   void time(Experiment& one);
-  /// What the loop pays for the call: the loop less the same without it, as last known. No less than coming together,
-  /// `synchronisation_ns`, however the noise of the difference falls.
+  /// What the loop pays for the call: its time less that of the same loop without the call, as last known. At least
+  /// `synchronisation_ns`, the time to come together, whatever the noise of that difference is.
   [[nodiscard]] Sample loop(Experiment const& one, double synchronisation_ns) const noexcept;
 
   double time_synchronisation();
@@ -83,12 +84,12 @@ class Laboratory {
   [[nodiscard]] Buffers const& buffers_of(Experiment const& one) const noexcept;
   [[nodiscard]] void* result_of(Experiment const& one) const noexcept;
   [[nodiscard]] Extent extent_of(Experiment const& one) const noexcept;
-  /// Of a buffer that all ranks share out.
+  /// Bytes of a rank's part of a buffer that all ranks share out.
   [[nodiscard]] std::size_t part_of(Experiment const& one) const noexcept;
   void run(Experiment const& one);
   static void write(void* data, std::size_t bytes, int value) noexcept;
   void read(void const* data, std::size_t bytes) noexcept;
-  /// So many calls as give what the feeds hold.
+  /// Makes as many calls as it takes to fill the feeds.
   void go_round_feeds(Experiment const& one);
   double time_loop(Experiment const& one, bool idle);
   Times time_calls(Experiment const& one, bool idle);

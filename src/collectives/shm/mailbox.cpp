@@ -25,7 +25,7 @@ std::size_t slot_bytes_for(int size) noexcept {
   return std::clamp(kMemory / lanes / Mailbox::kSlots / kLinePair * kLinePair, kLeastSlot, kMostSlot);
 }
 
-/// Which messages go in order: those of one direction to or from one peer.
+/// The queue that a message is in. Messages of one queue go in order: those of one direction to or from one peer.
 std::size_t queue_of(Message const& message) noexcept {
   return 2 * static_cast<std::size_t>(message.peer) + (message.direction == Message::Direction::send ? 0 : 1);
 }
@@ -70,7 +70,7 @@ std::byte* Mailbox::slot(int from, int to, std::uint64_t index) const noexcept {
 }
 
 void Mailbox::ring(int rank) const noexcept {
-  full_fence();  // the counter before the look at the sleepers
+  full_fence();  // orders the counter before the look at the sleepers
   auto& bell = this->bell(rank);
   if (bell.sleepers.load() == 0) return;
   ring_bell(bell.rung);
@@ -110,7 +110,7 @@ bool Mailbox::push(Call const& /*call*/, Message const& message, Progress& progr
   progress.moved += length;
   progress.done = progress.moved == message.bytes;
   lane.filled.store(index + 1, std::memory_order_release);
-  // Last: whoever sees its turn, on another thread of this rank, takes the slot after this one.
+  // Last, because another thread of this rank that sees its turn come takes the slot after this one.
   if (progress.done) lane.sent.store(message.number + 1, std::memory_order_release);
   ring(message.peer);
   if (progress.done) ring(channel_.rank());  // another thread's message may be next on this lane
@@ -160,8 +160,8 @@ void Mailbox::throw_if_contradicted(Call const& call, Message const& message) co
                           describe(call), channel_.name_of(from), channel_.name_of(to)));
 }
 
-/// The messages of a transfer that are looked at: of those of one direction and peer, which move in order, the first
-/// that has not moved. Of a few messages all are, and nothing is allocated.
+/// The messages of a transfer that can be next: for each direction and peer, whose messages move in order, the first
+/// that has not moved. With only a few messages all of them are fronts, and nothing is allocated.
 class Mailbox::Fronts {
  public:
   Fronts(std::span<Message const> messages, int ranks) : messages_(messages) {
@@ -185,15 +185,26 @@ class Mailbox::Fronts {
 
   [[nodiscard]] bool empty() const noexcept { return fronts_.empty(); }
 
-  /// Moves what can be moved now; true when anything moved.
+  /// Moves what can be moved now; true when anything moved. A message that its receiver did not expect is given up, and
+  /// the rest goes on, because the other ends of those are waiting.
   bool advance(Mailbox& mailbox, Call const& call) {
     bool moved = false;
     for (std::size_t f = 0; f < fronts_.size();) {
       auto const i = fronts_[f];
-      moved = mailbox.advance(call, messages_[i], progress_[i]) || moved;
-      progress_[i].done ? replace(fronts_[f]) : static_cast<void>(++f);
+      auto over = false;
+      try {
+        moved = mailbox.advance(call, messages_[i], progress_[i]) || moved;
+        over = progress_[i].done;
+      } catch (Error const&) {
+        if (!first_error_) first_error_ = std::current_exception();
+        over = moved = true;
+      }
+      over ? replace(fronts_[f]) : static_cast<void>(++f);
     }
     return moved;
+  }
+  void throw_first_error() const {
+    if (first_error_) std::rethrow_exception(first_error_);
   }
 
   [[nodiscard]] bool can_advance(Mailbox const& mailbox) const noexcept {
@@ -214,7 +225,8 @@ class Mailbox::Fronts {
     queue.pop_back();
     return first;
   }
-  /// What follows a message that has moved takes its place; else the last of the fronts does.
+  /// Puts the next message of the same queue in place of one that has moved or, where there is none, the last of the
+  /// fronts.
   void replace(std::size_t& front) {
     auto* const queue = later_.empty() ? nullptr : &later_[queue_of(messages_[front])];
     if (queue != nullptr && !queue->empty()) {
@@ -233,15 +245,17 @@ class Mailbox::Fronts {
   std::array<std::size_t, kFew> few_{};
   std::vector<Progress> many_progress_;
   std::vector<std::size_t> many_;
+  std::exception_ptr first_error_;
 };
 
-/// A wait on this rank's bell, between looks at what it waits for: polls, then yields, then sleeps.
+/// One wait on this rank's bell, which polls, then yields, then sleeps. The caller looks at what it waits for after
+/// each turn.
 class Mailbox::Wait {
  public:
   Wait(Mailbox& mailbox, Patience const& patience) : mailbox_(mailbox), patience_(patience) {}
 
   void begin_again() noexcept { looks_ = 0; }
-  /// When the polls ended; only once it slept.
+  /// When the polls ended; valid only once it has slept.
   [[nodiscard]] std::chrono::steady_clock::time_point slow_since() const noexcept { return slow_since_; }
 
   /// One turn; true when it slept, which it does unless `ready()`.
@@ -280,13 +294,14 @@ void Mailbox::transfer(Call const& call, std::span<Message const> messages) {
     if (fronts.advance(*this, call)) {
       wait.begin_again();
     } else if (wait.once(ready)) {
-      auto const deadline = wait.slow_since() + call.timeout;  // of each wait, as in collectives
+      auto const deadline = wait.slow_since() + call.timeout;  // one limit for each wait, as in collectives
       fronts.for_each_peer([&](int peer) { channel_.examine(call, peer, ready, deadline); });
     }
   }
+  fronts.throw_first_error();
 }
 
-/// A message that somebody else moves on.
+/// A message that the caller of begin() moves on.
 class Mailbox::Letter final : public Transit {
  public:
   Letter(Mailbox& mailbox, Call const& call, Message const& message)

@@ -22,7 +22,7 @@ namespace weft::shm {
 
 /// Point-to-point messages: one lane of slots for every ordered pair of ranks. A sender fills slots, the receiver
 /// empties them; each tells the other by a counter and rings its bell. A message of up to (slots × slot bytes) is sent
-/// without the receiver; longer ones stream through the slots.
+/// without waiting for the receiver; longer ones stream through the slots.
 ///
 /// Any number of threads at a time. A thread works only on messages whose turn has come on their lane.
 class Mailbox {
@@ -52,11 +52,11 @@ class Mailbox {
     DataType dtype = DataType::u8;
   };
   struct Lane {
-    alignas(kLinePair) std::atomic<std::uint64_t> filled;    ///< slots, ever
-    alignas(kLinePair) std::atomic<std::uint64_t> emptied;   ///< slots, ever
+    alignas(kLinePair) std::atomic<std::uint64_t> filled;    ///< slots so far
+    alignas(kLinePair) std::atomic<std::uint64_t> emptied;   ///< slots so far
     std::atomic<std::uint32_t> contradicted;                 ///< a message did not fit what was expected
-    alignas(kLinePair) std::atomic<std::uint64_t> sent;      ///< messages; the sender's
-    alignas(kLinePair) std::atomic<std::uint64_t> received;  ///< messages; the receiver's
+    alignas(kLinePair) std::atomic<std::uint64_t> sent;      ///< messages; the sender counts
+    alignas(kLinePair) std::atomic<std::uint64_t> received;  ///< messages; the receiver counts
   };
   /// What threads of one rank sleep on.
   struct Bell {
@@ -85,7 +85,7 @@ class Mailbox {
   Channel& channel_;
   std::size_t slot_bytes_;
   Yielder yielder_;
-  std::vector<StoreChoice> stores_;  ///< of what goes to each rank, for the thread whose turn it is on that lane
+  std::vector<StoreChoice> stores_;  ///< for what goes to each rank; used by the thread whose turn it is on that lane
 };
 
 }  // namespace weft::shm

@@ -14,7 +14,7 @@ namespace {
 
 /// Mean bytes of a piece from which reaching it where it lies costs less than staging it.
 constexpr std::size_t kDirectPiece = 2048;
-/// Prefetchers start anew at every piece: so much of the next one is asked for while one is worked on.
+/// Bytes of the next piece that are prefetched while one is worked on, because prefetchers start anew at every piece.
 constexpr std::size_t kAhead = 1024;
 
 bool reduces(Operation operation) noexcept {
@@ -38,7 +38,7 @@ bool in_place(MergedCall const& merged) noexcept {
   return std::any_of(pieces.begin(), pieces.end(), [](Piece const& piece) { return piece.send == piece.recv; });
 }
 
-/// Whether every rank knows from its own buffers where those of the others lie, if all lie alike.
+/// Whether every rank can tell from its own buffers where those of the others lie, if all lie alike.
 bool can_be_direct(MergedCall const& merged) noexcept {
   switch (merged.call().contract.operation) {
     case Operation::all_reduce:
@@ -85,7 +85,8 @@ void ShmBackend::merged(MergedCall const& merged) {
   if (size() == 1 || scans(operation) || sent <= kInlineBytes) return merged_flat(merged, false);
 
   auto const swaps = size() == 2 && tuning_.swap_bytes > 0;
-  // In place or not may differ between ranks, and flat pulls have no announced form.
+  // Whether a call is in place may differ between ranks, so that does not decide here. Flat pulls cannot run once
+  // announced.
   auto const negotiates = sent > tuning_.staged_bytes && merged.bytes() / merged.pieces().size() >= kDirectPiece &&
                           (swaps || !pulls(operation));
   call.route = {negotiates ? Route::How::places_differ : Route::How::small};
@@ -159,8 +160,8 @@ bool ShmBackend::negotiate_strides(MergedCall const& merged) {
   return true;
 }
 
-/// By its first piece's buffer: the same calls come together again. Pieces do not wait for each other's stores: fence()
-/// before anybody is told of them.
+/// Decides by the first piece's buffer, since the same calls are merged again later. Stores are unfenced, so that
+/// pieces do not wait for each other's: call fence() before anybody is told of them.
 kernels::Store ShmBackend::store_for(MergedCall const& merged, bool in_place) noexcept {
   auto const store = store_for(merged.call(), merged.pieces().front().recv, merged.bytes(), in_place);
   return store == kernels::Store::streaming ? kernels::Store::unfenced : store;
@@ -179,14 +180,14 @@ void ShmBackend::merged_direct(MergedCall const& merged) {
     merged_copy_direct(merged);
   }
   kernels::fence();
-  channel_.meet();
+  channel_.meet_readers();
 }
 
 void ShmBackend::merged_copy_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const shape = merged.shape();
   auto const manner = manner_of(merged);
-  // What an all_gather sends its own rank reads as well, and a broadcast's all others.
+  // What a rank sends in an all_gather it reads itself as well, and what a broadcast sends all others read.
   auto const operation = call.contract.operation;
   auto const reads_alone = operation != Operation::all_gather && (size() == 2 || operation != Operation::broadcast);
   for (std::size_t i = 0; i < merged.pieces().size(); ++i) {
@@ -206,8 +207,8 @@ void ShmBackend::merged_copy_direct(MergedCall const& merged) {
   }
 }
 
-/// Short pieces of one length are read in turns: prefetchers start anew at every piece, and wait for several at once.
-/// From the last to the first: what was written last is still in its writer's cache.
+/// Reads short pieces of one length in turns: prefetchers start anew at every piece, and then wait for several at once.
+/// Goes from the last piece to the first: what was written last is still in its writer's cache.
 void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
   auto const& call = merged.call();
   auto const& pieces = merged.pieces();
@@ -236,7 +237,7 @@ void ShmBackend::merged_reduce_scatter_direct(MergedCall const& merged) {
   }
 }
 
-/// The beginning of this rank's part in the peer's send buffer.
+/// Prefetches the beginning of this rank's part in the peer's send buffer.
 void ShmBackend::prefetch_piece(MergedCall const& merged, std::size_t index) const noexcept {
   if (index >= merged.pieces().size() || size() != 2) return;
   auto const& piece = merged.pieces()[index];
@@ -276,12 +277,13 @@ void ShmBackend::share_out(std::size_t bytes, std::size_t grain, std::function<v
   if (!tuning_.share_work) {
     auto const mine = part_of(bytes / grain, static_cast<std::size_t>(rank()), static_cast<std::size_t>(size()), grain);
     work({mine.first * grain, mine.count * grain});
-    return channel_.meet();
+    return channel_.meet_readers();
   }
   auto const chunk = tuning_.claim_bytes / grain * grain;
   auto const chunks = ceil_div(bytes, chunk);
   while (auto const taken = channel_.claim(chunks)) {
     work(block_of(bytes, *taken, chunk));
+    channel_.end_reading();
     channel_.finish_claimed(chunks);
   }
   channel_.await_claimed(chunks);

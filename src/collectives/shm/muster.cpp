@@ -70,12 +70,12 @@ std::vector<int> Muster::call(std::chrono::milliseconds timeout) {
   return left;
 }
 
-// What a rank did before it went counts, so that all see the same.
+// What a rank did before it was lost counts, so that all see the same.
 template <typename IsThere>
 bool Muster::has(int peer, IsThere const& is_there) const {
   if (is_there()) return true;
   auto const& theirs = lines_of(peer);
-  // It will not come: it begins again, or still musters and waits for others to see what it has seen.
+  // If so, it will not come: it begins again, or is still in call() and waits for others to see what it has seen.
   bool const anew = theirs.musters.load(std::memory_order_acquire) > musters_ ||
                     (theirs.lost.load(std::memory_order_acquire) & ~lost_) != 0;
   bool const gone = look_(peer) != PeerState::present;
@@ -98,7 +98,7 @@ bool Muster::has_posted(int peer, std::uint64_t posted) const {
               fmt::format("rank {}: {}", peer, outcome.failed ? outcome.why : "shrink(): it is through already"));
 }
 
-// Looks at all of them all the time: one that lives may wait for this rank to see that another has gone.
+// Looks at all members in every round: one that lives may be waiting for this rank to see that another has gone.
 template <typename HasCome>
 void Muster::await(std::vector<int> const& members, HasCome const& has_come, Deadline deadline,
                    std::chrono::milliseconds timeout) const {
@@ -119,8 +119,8 @@ void Muster::await(std::vector<int> const& members, HasCome const& has_come, Dea
   }
 }
 
-// A rank overwrites a block two posts later, which it reaches only after all have made the post between: after one that
-// failed there are no more posts, for what comes then has its own place.
+// A rank overwrites a block two posts later, which it reaches only after all have made the post between. After a post
+// that failed there are no more, and what comes then has a place of its own.
 std::vector<std::byte> Muster::all_gather(std::vector<int> const& members, std::span<std::byte const> mine,
                                           std::chrono::milliseconds timeout) {
   auto const deadline = std::chrono::steady_clock::now() + timeout;

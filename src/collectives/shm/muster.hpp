@@ -23,8 +23,8 @@ namespace weft::shm {
 struct MusterLines {
   static constexpr std::size_t kBlockBytes = 1024;
 
-  alignas(kLinePair) std::atomic<std::uint64_t> musters;  ///< it has come to
-  std::atomic<std::uint64_t> lost;                        ///< bit r: rank r is; never cleared
+  alignas(kLinePair) std::atomic<std::uint64_t> musters;  ///< how many it has come to
+  std::atomic<std::uint64_t> lost;                        ///< bit r: rank r is lost; never cleared
   std::atomic<std::uint64_t> posted;                      ///< muster << 32 | blocks posted in it
   std::atomic<std::uint64_t> concluded;                   ///< the muster that `outcome` is of
   std::uint32_t lengths[2];                               ///< of the posts that the blocks are parts of
@@ -32,12 +32,13 @@ struct MusterLines {
   Outcome outcome;                                        ///< apart from the blocks, which others may still read
 };
 
-/// Where the ranks of a communicator that has failed find out who is left. A muster ends when all that are left have
-/// come, and are of one opinion who is lost; opinions only grow, so that they become equal. One thread at a time, no
-/// call under way.
+/// How the ranks of a communicator that has failed agree who is left. call() returns once all that are left have come,
+/// and have the same list of lost ranks; ranks are only ever added to these lists, so they become equal. One thread at
+/// a time, with no call under way.
 ///
-/// A muster is call(), any number of all_gather(), and conclude(), also after one that failed. Who throws peer_lost
-/// begins again with call(): everybody does, since nobody gets the last word of a rank that never said it.
+/// A muster is one call(), any number of all_gather(), and conclude(), also after an all_gather() that failed. A rank
+/// that throws peer_lost begins again with call(). So do all others, because none of them gets the outcome of a rank
+/// that never told it.
 class Muster {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
@@ -49,33 +50,34 @@ class Muster {
   /// In bytes [offset, offset + bytes(size)) of `memory`, zero at first.
   Muster(std::shared_ptr<Mapping> memory, std::size_t offset, int rank, int size, Look look) noexcept;
 
-  /// Waits for all that are left, and gives them, ascending.
+  /// Waits for all ranks that are left, and returns them in ascending order.
   /// @throws Error{timeout} naming a rank that is left and did not come.
   [[nodiscard]] std::vector<int> call(std::chrono::milliseconds timeout);
 
-  /// What each of `members`, those of the last call(), passes: equally many bytes. Everybody gets it, or those throw
-  /// who wait for a rank that is lost meanwhile, or has concluded. @throws Error{peer_lost|timeout}, or what that rank
+  /// What each of `members`, the result of the last call(), passes in `mine`: equally many bytes each. A rank throws if
+  /// one that it waits for is lost meanwhile, or has concluded. @throws Error{peer_lost|timeout}, or what that rank
   /// concluded with.
   [[nodiscard]] std::vector<std::byte> all_gather(std::vector<int> const& members, std::span<std::byte const> mine,
                                                   std::chrono::milliseconds timeout);
 
-  /// The last step: tells how it went for this rank, and gives all members' outcomes. @throws Error{peer_lost|timeout}
+  /// The last step: tells the others how it went for this rank, and returns all members' outcomes. @throws
+  /// Error{peer_lost|timeout}
   [[nodiscard]] std::vector<Outcome> conclude(std::vector<int> const& members, Outcome const& mine,
                                               std::chrono::milliseconds timeout);
 
  private:
   [[nodiscard]] MusterLines& lines_of(int rank) const noexcept { return lines_[rank]; }
   [[nodiscard]] bool is_lost(int rank) const noexcept { return (lost_ >> static_cast<unsigned>(rank) & 1U) != 0; }
-  /// Adds what this rank sees, and what others have seen.
+  /// Adds the ranks that this one sees to be lost, and those that others have seen.
   void look_around();
-  /// A rank that is left and has not come, or is of another opinion; -1 when there is none.
+  /// A rank that is left and has not come, or has another list of lost ranks; -1 when there is none.
   [[nodiscard]] int find_missing() const noexcept;
-  /// Whether `peer` has done what `is_there()` looks for; throws where it is lost, or knows of a loss and so begins
+  /// Whether `peer` has done what is_there() looks for. Throws if it is lost, or knows of another loss and so begins
   /// again.
   template <typename IsThere>
   [[nodiscard]] bool has(int peer, IsThere const& is_there) const;
   [[nodiscard]] bool has_posted(int peer, std::uint64_t posted) const;
-  /// Until `has_come(peer)` of all.
+  /// Waits until has_come(peer) for all members.
   template <typename HasCome>
   void await(std::vector<int> const& members, HasCome const& has_come, Deadline deadline,
              std::chrono::milliseconds timeout) const;
@@ -90,7 +92,7 @@ class Muster {
   std::uint64_t posts_ = 0;  ///< in this muster
 };
 
-/// As a bootstrap. The Muster must outlive it.
+/// The ranks that a muster found, as a bootstrap. The Muster must outlive it.
 class ShmSurvivors final : public Survivors {
  public:
   /// Collective among those that are left. @throws as Muster::call()

@@ -20,16 +20,16 @@ namespace {
 
 using Ranks = std::bitset<kMaxRanks>;
 
-/// What a rank tells of its heap. Plain bytes: ranks may be of different processes.
+/// What a rank tells the others about its heap. Plain bytes: ranks may be of different processes.
 struct HeapOffer {
   ProcessIdentity process;
-  std::int64_t descriptor = -1;  ///< -1: it has no heap
+  std::int64_t descriptor = -1;  ///< -1: it has no heap, or a forked parent's
   std::uint64_t nonce = 0;
   std::uint64_t bytes = 0;
   std::shared_ptr<Mapping> const* mapping = nullptr;  // valid in its process until the ranks have met again
 };
 
-/// What a rank tells of mapping the others' heaps.
+/// What a rank tells about mapping the others' heaps.
 struct HeapReport {
   Ranks forbidden;  ///< whose descriptors it may not open by itself
   int failed = -1;  ///< whose heap it cannot map
@@ -39,7 +39,7 @@ struct HeapReport {
 HeapOffer make_offer(SharedHeap* own) {
   HeapOffer offer;
   offer.process = this_process();
-  if (own == nullptr) return offer;
+  if (own == nullptr || !own->impl().is_shared()) return offer;
   auto const& heap = own->impl();
   offer.descriptor = heap.descriptor();
   offer.nonce = heap.nonce();
@@ -52,7 +52,7 @@ bool is_forbidden(int error_number) noexcept {
   return error_number == EACCES || error_number == EPERM || error_number == ENOENT;
 }
 
-/// Maps heaps, one rank's at a time, and keeps the book.
+/// Maps heaps, one rank's at a time, and notes which could not be mapped.
 class Joining {
  public:
   Joining(int rank, SharedHeap::Impl& own, std::vector<HeapOffer> const& offers)
@@ -76,7 +76,7 @@ class Joining {
       note(peer, error_number);
   }
 
-  /// The descriptor itself comes from `peer`, which listens.
+  /// Receives the descriptor itself from `peer`, which is listening.
   void receive(int peer) {
     int error_number = 0;
     UniqueFd const fd{receive_descriptor(offers_[static_cast<std::size_t>(peer)].nonce, error_number)};
@@ -97,7 +97,7 @@ class Joining {
   void map(int peer, int fd, int& error_number) {
     auto const& offer = offers_[static_cast<std::size_t>(peer)];
     struct stat file {};
-    // Another file may have taken the descriptor's place, in a process that took the peer's.
+    // Another file may have taken the descriptor's place, in a process that took over the peer's pid.
     if (::fstat(fd, &file) != 0 || static_cast<std::uint64_t>(file.st_size) != offer.bytes) {
       error_number = ENOENT;
       return;

@@ -13,19 +13,19 @@
 
 namespace weft::shm {
 
-/// The shared heaps of a communicator's ranks, all mapped here: of every rank, or of none.
+/// The shared heaps of a communicator's ranks, mapped into this process: those of every rank, or none.
 class PeerHeaps {
  public:
   PeerHeaps() = default;  ///< none
 
-  /// Collective: maps every rank's heap; none where some rank has no heap or cannot map one. `own` may be null. A heap
-  /// that this rank's own knows from another communicator is not mapped anew.
+  /// Collective: maps every rank's heap, or none if some rank has no heap or cannot map one. `own` may be null. A heap
+  /// that `own` knows from another communicator is not mapped again.
   [[nodiscard]] static PeerHeaps join(int rank, int size, std::shared_ptr<SharedHeap> const& own,
                                       Exchange const& exchange);
 
   /// Why there are none although some rank has one; empty where there is nothing to explain.
   [[nodiscard]] std::string const& missing() const noexcept { return missing_; }
-  /// A rank without a heap where others have one, or -1.
+  /// The rank that missing() is about, which has no heap or cannot map one; -1 where there is nothing to explain.
   [[nodiscard]] int missing_rank() const noexcept { return missing_rank_; }
 
   /// Whether [data, data + bytes) lies in this rank's heap.

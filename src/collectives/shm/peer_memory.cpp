@@ -15,7 +15,7 @@
 namespace weft::shm {
 namespace {
 
-/// All `bytes`, however many the kernel's function `copy` moves at once.
+/// Moves all `bytes`, however few the kernel's function `copy` moves at once.
 template <typename Copy>
 void move(pid_t pid, std::string_view what, Copy copy, void* here, void* there, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {

@@ -4,8 +4,8 @@
 
 namespace weft::shm {
 
-/// A process among all of a machine: processes of several containers may have one pid. Plain bytes, to be told to
-/// others.
+/// Identifies a process among all of a machine, where processes of different containers may have the same pid. Plain
+/// bytes, so that ranks can tell it to others.
 struct ProcessIdentity {
   std::int64_t pid = 0;
   std::uint64_t pid_namespace = 0;  ///< 0: not known

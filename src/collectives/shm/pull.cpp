@@ -5,8 +5,8 @@
 //   staged   1 synchronisation a block: writes what it gives and gets, reads both;
 //   fetched  2 synchronisations: reads out of the peers' private memory;
 //   direct   2 synchronisations: reads out of the peers' send buffers.
-// With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts: one
-// synchronisation more, and every rank sees the same contradiction if there is one.
+// With unequal parts only some ranks know who gets what, so all first publish their rows of the table of all parts.
+// That takes one synchronisation more, and every rank sees the same contradiction if there is one.
 #include "collectives/shm/pull.hpp"
 
 #include <fmt/format.h>
@@ -86,7 +86,7 @@ void ShmBackend::pull_known(Call const& call, Transfers const& transfers, std::s
   auto const in_place = call.contract.operation == Operation::all_to_all && call.send == call.recv;
   select(
       call, Collective::pull, most_sent,
-      [&] { return negotiate(call, transfers.send_bytes, 0, in_place ? Needs::nothing : Needs::send); },
+      [&] { return negotiate(call, transfers.send_bytes, {}, in_place ? Needs::nothing : Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return pull_direct(call, transfers, *buffers);
         if (choice.algorithm == Algorithm::fetched && can_fetch()) return pull_fetched(call, transfers);
@@ -116,7 +116,7 @@ void ShmBackend::pull_unequal(Call const& call, Transfers& transfers) {
   for (int peer = 0; peer < size(); ++peer) {
     row_of(rank())[peer] = {transfers[peer].gives.offset, transfers[peer].gives.length, transfers[peer].gets.length};
   }
-  auto const buffers = negotiate(call, transfers.send_bytes, 0, Needs::send);
+  auto const buffers = negotiate(call, transfers.send_bytes, {}, Needs::send);
 
   transfers.longest = 0;
   for (int from = 0; from < size(); ++from) {
@@ -208,7 +208,7 @@ void ShmBackend::pull_fetched(Call const& call, Transfers const& transfers) {
     auto const gets = transfers[peer].gets;
     fetch(call, peer, transfers[peer].theirs, at(call.recv, gets.offset), gets.length);
   }
-  channel_.meet();  // the peers may write their send buffers once all have read them
+  channel_.meet_readers();  // the peers may write their send buffers once all have read them
 }
 
 void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symmetric const& buffers) {
@@ -221,7 +221,7 @@ void ShmBackend::pull_direct(Call const& call, Transfers const& transfers, Symme
     auto* const destination = at(call.recv, gets.offset);
     if (gets.length > 0 && destination != source) copy_from_peer(peer, destination, source, gets.length, manner);
   }
-  channel_.meet();  // the peers may write their send buffers once all have read them
+  channel_.meet_readers();  // the peers may write their send buffers once all have read them
 }
 
 }  // namespace weft::shm

@@ -7,7 +7,7 @@
 
 namespace weft::shm {
 
-/// What one rank gives to another and gets from it, bytes of its own buffers.
+/// What one rank gives to another and gets from it: bytes of its own buffers.
 struct Transfer {
   ByteRange gives;         ///< of send
   ByteRange gets;          ///< of recv

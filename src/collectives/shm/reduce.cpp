@@ -1,5 +1,5 @@
 // reduce over shared memory:
-//   fed      no synchronisation, unless who gives is many slots ahead: the others write B, the root reads n·B and
+//   fed      no synchronisation, unless a giver is many slots ahead: the others write B, the root reads n·B and
 //            writes B;
 //   and all algorithms of all_reduce, whose result the root alone keeps.
 #include "collectives/partition.hpp"
@@ -10,7 +10,9 @@ namespace weft::shm {
 void ShmBackend::reduce(Call const& call) {
   select(
       call, Collective::reduce, call.bytes(),
-      [&] { return negotiate(call, call.bytes(), call.is_root(rank()) ? call.bytes() : 0, Needs::both); },
+      [&] {
+        return negotiate(call, call.bytes(), whole_recv(call, call.is_root(rank()) ? call.bytes() : 0), Needs::both);
+      },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm != Algorithm::fed) return all_reduce_by(call, choice, buffers, announced);
         is_short(announced, call.bytes()) ? reduce_short(call) : reduce_fed(call, announced);

@@ -17,8 +17,12 @@ void ShmBackend::reduce_scatter(Call const& call) {
   select(
       call, Collective::reduce_scatter, send_bytes,
       [&] {
-        auto const last = call.part(call.send_parts, size() - 1);
-        return negotiate(call, equal ? send_bytes : last.offset + last.length, 0, Needs::send);
+        std::size_t end = equal ? send_bytes : 0;  // parts may overlap, and be longer together than the buffer
+        for (int shard = 0; shard < size() && !equal; ++shard) {
+          auto const part = call.part(call.send_parts, shard);
+          end = std::max(end, part.offset + part.length);
+        }
+        return negotiate(call, end, {}, Needs::send);
       },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         switch (choice.algorithm) {
@@ -93,7 +97,7 @@ void ShmBackend::reduce_scatter_direct(Call const& call, Symmetric const& buffer
   std::array<void const*, kMaxRanks> sources;
   for (int peer = 0; peer < size(); ++peer) sources[peer] = at(buffers.send[peer], mine.offset);
   reduce_from_all(call, mine.length / call.grain(), sources, call.recv, manner_of(call, mine.length, false));
-  channel_.meet();  // the peers may write their send buffers once all have read them
+  channel_.meet_readers();  // the peers may write their send buffers once all have read them
 }
 
 }  // namespace weft::shm

@@ -6,14 +6,15 @@
 
 namespace weft::shm {
 
-/// How much is written between two results in one buffer: what tells whether a result still lies in the caches when its
-/// buffer is used again. A loop over one buffer finds it there; the gradients of a training step, each of
-/// which could stay by itself, push one another out. Only what it is asked about counts: it knows a lower bound. Of one
-/// rank's calls; one thread at a time. Neither allocates nor fails.
+/// How much is written between two results in one buffer. It tells whether a result will still lie in the caches when
+/// its buffer is used again. A loop over one buffer finds it there; the gradients of a training step, each of which
+/// could stay by itself, push one another out. Only results that it is asked about count, so what it knows is a lower
+/// bound. For one rank's calls; one thread at a time. Neither allocates nor fails.
 class Reuse {
  public:
-  /// Bytes of results from the last one in `buffer`, itself included, up to this one of `bytes`; `bytes` where that is
-  /// more, or where the last one is not known: of two buffers that share an entry only the later one is.
+  /// Notes a result of `bytes` in `buffer`. Returns the bytes of results from the last one in `buffer`, itself
+  /// included, up to this one; or `bytes` where that is more, or where the last one is not known. Of two buffers that
+  /// share an entry only the later one is known.
   std::size_t distance(void const* buffer, std::size_t bytes) noexcept {
     auto& last = last_[entry_of(buffer)];
     auto const since = buffer != nullptr && last.buffer == buffer ? written_ - last.written : 0;

@@ -1,5 +1,5 @@
 // gather and scatter over shared memory, between the root and n - 1 others, parts of B bytes:
-//   fed      no synchronisation, unless who gives is many slots ahead: it writes what it gives, who gets it reads and
+//   fed      no synchronisation, unless the giver is many slots ahead: it writes what it gives, a reader reads and
 //            writes that;
 //   direct   1 synchronisation, then the root waits for the others: gather's ranks write to the root's receive buffer,
 //            scatter's read the root's send buffer, all at once; the root alone would take as long as all together.
@@ -17,11 +17,12 @@ void ShmBackend::gather(Call const& call) {
       call, Collective::gather, all_bytes,
       [&] {
         auto const is_root = call.is_root(rank());
-        return negotiate(call, is_root ? 0 : call.bytes(), is_root ? all_bytes : 0, Needs::recv, call.recv);
+        return negotiate(call, is_root ? 0 : call.bytes(), whole_recv(call, is_root ? all_bytes : 0), Needs::recv,
+                         call.recv);
       },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return gather_direct(call, buffers);
-        if (choice.algorithm == Algorithm::fetched) return gather_direct(call, nullptr);
+        if (choice.algorithm == Algorithm::fetched) return lend([&] { gather_direct(call, nullptr); });
         is_short(announced, call.bytes()) ? gather_short(call) : gather_fed(call, announced);
       });
 }
@@ -71,7 +72,7 @@ void ShmBackend::gather_fed(Call const& call, bool announced) {
 void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
   auto const root = static_cast<int>(call.contract.root);
   auto const offset = static_cast<std::size_t>(rank()) * call.bytes();
-  // What L2 does not hold is sooner there when both work.
+  // What L2 does not hold is there sooner when both ranks work.
   auto const root_takes = buffers != nullptr && buffers->has_sends && size() == 2 && takes(call.bytes()) &&
                           call.bytes() <= tuning_.l2_bytes / 2;
   if (root_takes) {
@@ -81,7 +82,7 @@ void ShmBackend::gather_direct(Call const& call, Symmetric const* buffers) {
       copy_part(call, part(root), call.send);
       if (call.bytes() > 0) copy_from_peer(peer(), part(peer()), buffers->send[peer()], call.bytes(), manner);
     }
-    return channel_.meet();  // the peer may write its send buffer again
+    return channel_.meet_readers();  // the peer may write its send buffer again
   }
   if (buffers != nullptr && rank() != root) {
     copy_to_peer(root, at(buffers->recv[root], offset), call.send, call.bytes(), store_for(call, call.bytes(), false));
@@ -98,7 +99,7 @@ void ShmBackend::scatter(Call const& call) {
   auto const all_bytes = call.bytes() * static_cast<std::size_t>(size());
   select(
       call, Collective::scatter, all_bytes,
-      [&] { return negotiate(call, call.is_root(rank()) ? all_bytes : 0, 0, Needs::send); },
+      [&] { return negotiate(call, call.is_root(rank()) ? all_bytes : 0, {}, Needs::send); },
       [&](Choice const& choice, Symmetric const* buffers, bool announced) {
         if (choice.algorithm == Algorithm::direct) return scatter_direct(call, buffers);
         if (choice.algorithm == Algorithm::fetched) return scatter_direct(call, nullptr);
@@ -128,7 +129,7 @@ void ShmBackend::scatter_short(Call const& call) {
   });
 }
 
-/// What is given at once holds a piece of every other rank's part.
+/// Each content that is given holds a piece of every other rank's part.
 void ShmBackend::scatter_fed(Call const& call, bool announced) {
   auto const root = static_cast<int>(call.contract.root);
   auto const others = static_cast<std::size_t>(std::max(1, size() - 1));
@@ -172,6 +173,7 @@ void ShmBackend::scatter_direct(Call const& call, Symmetric const* buffers) {
   } else {
     fetch(call, root, offset, call.recv, call.bytes());
   }
+  channel_.end_reading();
   channel_.report_to(root);  // it may write its send buffer once all have read it
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "collectives/shm/fd_passing.hpp"
@@ -31,7 +33,7 @@ namespace {
 
 enum class Outcome : std::int32_t { ok, no_memory, over_budget, forbidden, failed };
 
-/// What rank 0 tells the others about its segment; the others tell who they are.
+/// What rank 0 tells the others about its segment; the others only tell which process they are.
 struct Offer {
   ProcessIdentity process;
   std::int32_t fd = -1;
@@ -42,7 +44,7 @@ struct Offer {
   std::shared_ptr<Mapping> const* mapping = nullptr;  // valid in rank 0's process until the exchange ends
 };
 
-/// What every rank tells of its attempt.
+/// What every rank tells the others about its attempt.
 struct Report {
   Outcome outcome = Outcome::ok;
   std::int32_t error_number = 0;
@@ -84,7 +86,7 @@ void agree(std::vector<Report> const& reports, std::size_t bytes) {
               fmt::format("rank {}: cannot map the shared segment of {} bytes: {}", rank, bytes, reason));
 }
 
-/// Ranks ask the kernel whether the others live.
+/// Ranks in different pid namespaces are refused, because a rank asks the kernel by pid whether another one lives.
 void refuse_strangers(std::vector<Offer> const& offers) {
   for (std::size_t rank = 1; rank < offers.size(); ++rank) {
     if (know_each_other(offers.front().process, offers[rank].process)) continue;
@@ -97,7 +99,7 @@ void refuse_strangers(std::vector<Offer> const& offers) {
   }
 }
 
-/// Where a budget does not allow this rank's part, the others have to know before it may throw.
+/// Sets `too_much` instead of throwing where a budget does not allow this rank's part: the others have to know first.
 MemoryCharge charge_part(std::size_t bytes, std::optional<Error>& too_much) {
   try {
     return {MemoryScope::current(MemoryKind::communication), bytes};
@@ -105,6 +107,41 @@ MemoryCharge charge_part(std::size_t bytes, std::optional<Error>& too_much) {
     too_much = error;
     return {};
   }
+}
+
+/// The names of a memory control group's files, in one version of control groups.
+struct GroupFiles {
+  char const* limit;  // a number where there is one
+  char const* used;
+  std::array<std::string_view, 2> cached;  // in memory.stat: file contents, dropped when memory is needed
+};
+constexpr GroupFiles kVersion2{"memory.max", "memory.current", {"inactive_file", "active_file"}};
+constexpr GroupFiles kVersion1{
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+
+std::size_t page_cache(std::filesystem::path const& group, GroupFiles const& files) {
+  std::size_t bytes = 0;
+  std::ifstream stat(group / "memory.stat");
+  std::string name;
+  for (std::size_t value = 0; stat >> name >> value;) {
+    if (name == files.cached[0] || name == files.cached[1]) bytes += value;
+  }
+  return bytes;
+}
+
+/// Bytes that `group` and its parents, up to `root`, leave; any of them may have the limit.
+std::size_t left_by_groups(std::filesystem::path root, std::filesystem::path const& group, GroupFiles const& files) {
+  auto least = std::numeric_limits<std::size_t>::max();
+  auto const look = [&](std::filesystem::path const& one) {
+    std::size_t limit = 0;
+    std::size_t used = 0;
+    if (!(std::ifstream(one / files.limit) >> limit) || !(std::ifstream(one / files.used) >> used)) return;
+    used -= std::min(used, page_cache(one, files));
+    least = std::min(least, limit > used ? limit - used : 0);
+  };
+  look(root);
+  for (auto const& name : group.relative_path()) look(root /= name);  // a container may see only the first of them
+  return least;
 }
 
 }  // namespace
@@ -152,17 +189,23 @@ UniqueFd open_descriptor(std::int64_t pid, int descriptor, int& error_number) {
   return fd;
 }
 
-std::size_t available_memory() {
+std::size_t available_memory(std::filesystem::path const& groups, std::filesystem::path const& own) {
   auto least = std::numeric_limits<std::size_t>::max();
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);) {
     unsigned long long kib = 0;
     if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) least = std::min<std::size_t>(least, kib * 1024);
   }
-  std::size_t limit = 0;
-  std::size_t used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    least = std::min(least, limit > used ? limit - used : 0);
+  std::ifstream memberships(own);
+  for (std::string line; std::getline(memberships, line);) {  // NUMBER:CONTROLLERS:GROUP, without controllers version 2
+    auto const controllers = line.find(':') + 1;
+    auto const group = line.find(':', controllers) + 1;
+    if (controllers == 0 || group == 0) continue;
+    if (group == controllers + 1) {
+      least = std::min(least, left_by_groups(groups, line.substr(group), kVersion2));
+    } else if ((',' + line.substr(controllers, group - controllers - 1) + ',').find(",memory,") != std::string::npos) {
+      least = std::min(least, left_by_groups(groups / "memory", line.substr(group), kVersion1));
+    }
   }
   return least;
 }
@@ -228,7 +271,9 @@ std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, s
       rank + 1 == size ? bytes : std::min(bytes, part_bytes * static_cast<std::size_t>(rank + 1) / page * page);
   std::optional<Error> too_much;
   MemoryCharge charge = charge_part(part_bytes, too_much);
-  mine.error_number = too_much ? ENOMEM : commit(*mapping, begin, end, fd.get());
+  // Ranks of rank 0's process have its mapping, and with it the descriptor, which rank 0 keeps until all are through.
+  auto const file = offered.process == offer.process ? offered.fd : fd.get();
+  mine.error_number = too_much ? ENOMEM : commit(*mapping, begin, end, file);
   mine.outcome = too_much ? Outcome::over_budget : classify(mine.error_number);
   reports = gather(exchange, mine);
   if (too_much) throw *too_much;

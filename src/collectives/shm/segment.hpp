@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -12,8 +13,8 @@
 
 namespace weft::shm {
 
-/// An owning mapping of shared memory. Unmapped on destruction; the memory goes when the last mapping does, whatever
-/// kills the ranks.
+/// An owning mapping of shared memory. Unmapped on destruction; the memory is freed with the last mapping, even if
+/// ranks are killed.
 class Mapping {
  public:
   Mapping(std::byte* data, std::size_t bytes) noexcept : data_(data), bytes_(bytes) {}
@@ -29,10 +30,10 @@ class Mapping {
   std::size_t bytes_;
 };
 
-/// all_gather of equally many bytes per rank, in rank order: what the ranks find one another's segments with.
+/// An all_gather of equally many bytes per rank, in rank order. Ranks use it to find one another's segments.
 using Exchange = std::function<std::vector<std::byte>(std::span<std::byte const>)>;
 
-/// Every rank's value.
+/// Collective: every rank's value, in rank order.
 template <typename T>
 std::vector<T> gather(Exchange const& exchange, T const& mine) {
   auto const raw = exchange(std::as_bytes(std::span(&mine, 1)));
@@ -41,25 +42,28 @@ std::vector<T> gather(Exchange const& exchange, T const& mine) {
   return all;
 }
 
-/// A memfd whose size nobody can change. -1 with `error_number` set when there is none.
+/// Creates a memfd whose size nobody can change; -1 with `error_number` set when that fails.
 [[nodiscard]] UniqueFd create_memfd(std::size_t bytes, int& error_number);
-/// All of `fd`'s `bytes`, for reading and writing; null with `error_number` set when that fails.
+/// Maps all `bytes` of `fd` for reading and writing; null with `error_number` set when that fails.
 [[nodiscard]] std::shared_ptr<Mapping> map_shared(int fd, std::size_t bytes, int& error_number);
 /// Commits pages [begin, end) of the mapping of `fd` now, so that touching them cannot fail later; 0 or an errno.
 [[nodiscard]] int commit(Mapping const& mapping, std::size_t begin, std::size_t end, int fd);
-/// Another process's descriptor. -1 with `error_number` set when it cannot be had.
+/// Opens another process's descriptor for this one; -1 with `error_number` set when that fails.
 [[nodiscard]] UniqueFd open_descriptor(std::int64_t pid, int descriptor, int& error_number);
-/// A number that nothing else has: tells memory apart from what took the place of a descriptor or process that ended.
+/// A random number that nothing else has. Written into memory, it shows whether a pid and descriptor still lead there,
+/// or to something that took their place.
 [[nodiscard]] std::uint64_t fresh_nonce();
 
 /// Collective: one zero-filled segment of `bytes` that all `size` ranks map; `part_bytes` × rank is the part this rank
-/// touches first (so that its pages are near it). Rank 0 makes a sealed memfd; peers open it through /proc/PID/fd/N, or
-/// where that is forbidden receive it over an abstract socket; ranks that are threads of one process share one mapping.
-/// Memory is committed here: exhaustion is an Error{out_of_memory} on every rank, not a SIGBUS later.
+/// touches first (so that its pages are near it). Rank 0 makes a sealed memfd; peers open it through /proc/PID/fd/N or,
+/// where that is forbidden, receive it over an abstract socket. Ranks that are threads of one process share one
+/// mapping. Memory is committed here: exhaustion is an Error{out_of_memory} on every rank, not a SIGBUS later.
 [[nodiscard]] std::shared_ptr<Mapping> create_segment(int rank, int size, std::size_t bytes, std::size_t part_bytes,
                                                       Exchange const& exchange);
 
-/// Bytes this process may still take: the least of what the kernel has available and what its control groups allow.
-[[nodiscard]] std::size_t available_memory();
+/// Bytes that this process may still take: the least of what the kernel has available and what its control groups (of
+/// version 1 or 2) and their parents allow.
+[[nodiscard]] std::size_t available_memory(std::filesystem::path const& groups = "/sys/fs/cgroup",
+                                           std::filesystem::path const& own = "/proc/self/cgroup");
 
 }  // namespace weft::shm

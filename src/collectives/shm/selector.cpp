@@ -8,14 +8,14 @@ namespace weft::shm {
 namespace {
 
 constexpr auto kAll = Choice::kUnlimited;
-/// Ranks that share cores of which one alone can take what the others give as fast as they give it.
+/// The most ranks that share cores for which one alone can take what the others give as fast as they give it.
 constexpr int kFewGivers = 8;
 
 Choices always(Algorithm algorithm, std::size_t chunk_bytes) {
   return {Choice{kAll, chunk_bytes, algorithm}};
 }
 
-/// What moves data that is not reached directly.
+/// The choice that moves data which is not reached directly.
 Choice staging(Tuning const& tuning, int ranks, std::size_t up_to, std::size_t chunk_bytes) {
   if (ranks == 2 && tuning.swap_bytes > 0) return {up_to, tuning.swap_bytes, Algorithm::swapped};
   return {up_to, chunk_bytes, Algorithm::staged};
@@ -42,8 +42,8 @@ bool root_keeps_up(Tuning const& tuning, int ranks) {
   return tuning.share_work && tuning.cores <= 2 && ranks <= kFewGivers;
 }
 
-/// The root alone combines what it is fed: all there is to do for two ranks, little with small calls, and no more than
-/// what each of two cores does where their ranks stage for one another.
+/// The root alone combines what it is fed. With two ranks that is all there is to do, in small calls it is little, and
+/// on two shared cores it is no more than each core does where their ranks stage for one another.
 Rules derive_reduce(Tuning const& tuning, int ranks) {
   auto rules = derive_all_reduce(tuning, ranks);
   rules.small.front().algorithm = Algorithm::fed;
@@ -53,13 +53,14 @@ Rules derive_reduce(Tuning const& tuning, int ranks) {
   return rules;
 }
 
-/// Where one rank only gives, or only gets, it feeds, or is fed by, the others: they need not meet, and copy at the
-/// same time. What is too long for that each rank moves a share of. Limits as measured, docs/decisions/0003.
+/// A rank that only gives feeds the others, and one that only gets is fed by them: they need not meet, and copy at the
+/// same time. Of a call too long for that, each rank moves a share. Limits as measured, docs/decisions/0003.
 void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kMostFed = std::size_t{2} << 20;
   constexpr std::size_t kMostScattered = std::size_t{1} << 20;  // where ranks share cores
   auto const fed = [](std::size_t up_to) { return Choice{up_to, Feeds::block_bytes(up_to), Algorithm::fed}; };
-  // The kernel pins pages before it copies, so that twice through the feeds is faster; but all the others copy at once.
+  // The kernel pins pages before it copies, so copying twice through the feeds is faster for one rank. But with more
+  // than two ranks all the others fetch at the same time.
   auto const fetches = tuning.reads_peers && ranks > 2;
   auto const other = [&](std::size_t most_fed) {
     return fetches ? Choices{fed(most_fed), Choice{kAll, 0, Algorithm::fetched}} : Choices{fed(kAll)};
@@ -78,9 +79,9 @@ void derive_rooted(Selector& selector, Tuning const& tuning, int ranks) {
   selector.rules(Collective::scatter).other = other(kMostScattered);
 }
 
-/// Ranks that share cores meet in a turn of every rank, which costs more than to copy twice: they meet once to stage,
-/// twice to reach one another's buffers, and not at all through feeds. Limits as measured, docs/decisions/0003 and
-/// 0007.
+/// Where ranks share cores, each meeting takes a turn of every rank, which costs more than copying twice. Ranks meet
+/// once to stage, twice to reach one another's buffers, and not at all through feeds. Limits as measured,
+/// docs/decisions/0003 and 0007.
 void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
   constexpr std::size_t kKiB = 1024;
   auto const feed = [&](Collective collective, std::size_t up_to) {
@@ -94,21 +95,22 @@ void avoid_turns(Selector& selector, Tuning const& tuning, int ranks) {
     longest.chunk_bytes = std::max(longest.chunk_bytes, tuning.chunk_bytes);
   };
   auto const all = static_cast<std::size_t>(ranks);
-  // What others have read in a rank's own memory is dear for it to write again, dearest where the cores lie far apart:
-  // the dearer the more ranks have read it.
+  // What others have read in a rank's own memory costs it more to write again: the more ranks have read it, and the
+  // further apart the cores lie, the more.
   stage(Collective::all_gather, std::min(2048 * kKiB, 256 * kKiB * all));
-  // Calls that go in one block; of all_reduces those that take 1 MiB of all ranks' together, which stays in the caches.
+  // Calls that go in one block. Of all_reduces only those that take up to 1 MiB of all ranks together, which stays in
+  // the caches.
   if (ranks <= kFewTurns) {
     stage(Collective::all_reduce, std::min(tuning.chunk_bytes, 1024 * kKiB / all));
     stage(Collective::reduce_scatter, tuning.chunk_bytes);
   }
   stage(Collective::pull, tuning.chunk_bytes);
-  // What lies in caches of several cores is dear to write again, and while all ranks' buffers do, moving it twice is
-  // cheaper than that: as much as four ranks of 8 MiB, or eight of 2, and not eight of 8.
+  // What lies in the caches of several cores is dear to write again. While the buffers of all ranks lie there, moving
+  // data twice is cheaper than that: for four ranks of 8 MiB, or eight of 2, but not for eight of 8.
   auto const cached = 32 * 1024 * kKiB / all;
   feed(Collective::reduce, root_keeps_up(tuning, ranks) ? cached : 128 * kKiB / all);
   feed(Collective::gather, 512 * kKiB);
-  // What a root gives pays to be copied twice while it stays in L2, and the longer the more ranks take their turns.
+  // Copying twice what a root gives pays while it stays in L2, and up to longer calls the more ranks take their turns.
   auto const turns = std::max<std::size_t>(all, 4);  // fewer were not measured
   auto const pays = tuning.l2_bytes * turns * turns / 256;
   feed(Collective::scatter, std::min(256 * kKiB, pays));

@@ -19,7 +19,7 @@ enum class Algorithm : std::uint8_t {
   claimed,         ///< staged; whichever rank runs combines the next chunk, then all copy
   direct,          ///< in one another's symmetric memory
   direct_claimed,  ///< the same, chunk by chunk by whichever rank runs
-  fed,             ///< through the givers' feeds; who only gives does not wait for the others
+  fed,             ///< through the givers' feeds; a rank that only gives does not wait for the others
   fetched,         ///< out of one another's private memory, or into it, by the kernel
   two_level,       ///< staged; one rank of each group fetches, the others of its group copy from it
 };
@@ -31,7 +31,7 @@ inline constexpr std::size_t kAlgorithms = 10;
   return algorithm == Algorithm::direct || algorithm == Algorithm::direct_claimed;
 }
 
-/// Operations that decide alike: all_to_all and forms with unequal parts pull.
+/// Operations that share their choices. `pull` is all_to_all, and gather, scatter and all_to_all with unequal parts.
 enum class Collective : std::uint8_t {
   all_reduce,
   reduce_scatter,
@@ -44,11 +44,11 @@ enum class Collective : std::uint8_t {
   scan
 };
 inline constexpr std::size_t kCollectives = 9;
-/// Those that may go in one another's buffers.
+/// Those whose ranks may work in one another's buffers.
 inline constexpr std::array kDirect{
     Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
     Collective::reduce,     Collective::gather,         Collective::scatter,    Collective::pull};
-/// Those that may be fetched.
+/// Those that may use Algorithm::fetched.
 inline constexpr std::array kFetching{Collective::broadcast, Collective::gather, Collective::scatter, Collective::pull,
                                       Collective::all_gather};
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
@@ -64,21 +64,21 @@ struct Choice {
   friend bool operator==(Choice const&, Choice const&) = default;
 };
 
-/// Choices in order of their sizes; those that are not used are for calls of up to 0 bytes.
+/// Choices in ascending order of their sizes; unused ones are for calls of up to 0 bytes.
 using Choices = std::array<Choice, 3>;
 
-/// Which choices a call has that lies in some memory.
+/// Where the buffers of a call lie, which decides the choices that it has.
 enum class Memory : std::uint8_t {
   any,        ///< whatever memory: calls so small that it does not matter
   symmetric,  ///< every rank's buffers can be reached by all
   in_place,   ///< the same, and every rank receives where it sends: lines that were read are written, where both matter
-  other,      ///< some rank's cannot
+  other,      ///< some rank's buffers cannot be reached
 };
 [[nodiscard]] std::string_view to_string(Memory memory) noexcept;
 
 /// Which choices a collective has. Bytes are those of a rank's whole buffer: of all parts where there are parts.
 struct Rules {
-  Choices small;  ///< in any memory; larger calls first find out about it
+  Choices small;  ///< in any memory; ranks of larger calls first find out where buffers lie
   Choices symmetric;
   Choices in_place{};
   Choices other;
@@ -108,7 +108,7 @@ class Selector {
   }
   [[nodiscard]] Rules& rules(Collective collective) noexcept { return rules_[static_cast<std::size_t>(collective)]; }
 
-  /// Null when the memory matters.
+  /// The choice that depends on the size alone; null when the memory matters.
   [[nodiscard]] Choice const* by_size(Collective collective, std::size_t bytes) const noexcept {
     for (auto const& choice : rules(collective).small) {
       if (bytes <= choice.up_to) return &choice;
@@ -125,7 +125,7 @@ class Selector {
   /// Bytes above which `choice`, one of those in `memory`, is taken.
   [[nodiscard]] std::size_t above(Collective collective, Memory memory, Choice const& choice) const noexcept;
 
-  /// Bytes up to which calls in symmetric memory, out of place, do not go in one another's buffers.
+  /// Bytes up to which calls in symmetric memory, out of place, are staged or fed although buffers could be reached.
   [[nodiscard]] std::size_t staged_up_to(Collective collective) const noexcept {
     return above(collective, Memory::symmetric, by_memory(collective, Choice::kUnlimited, Memory::symmetric));
   }

@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-/// Committed at once: huge pages whole, and few looks at the system's memory.
+/// Bytes that are committed at once: whole huge pages, and few looks at the system's memory.
 constexpr std::size_t kExtent = std::size_t{8} << 20;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
@@ -57,7 +57,7 @@ SharedHeap::~SharedHeap() = default;
 void* SharedHeap::allocate(std::size_t bytes) noexcept {
   try {
     return impl_->allocate(bytes);
-  } catch (std::bad_alloc const&) {  // of the bookkeeping: as full as it gets
+  } catch (std::bad_alloc const&) {  // no memory for the bookkeeping: the heap counts as full
     return nullptr;
   }
 }
@@ -127,6 +127,11 @@ SharedHeap::Usage SharedHeap::Impl::usage() const {
   std::size_t withheld = 0;
   for (auto const& one : withheld_) withheld += one.block.bytes;
   return {mapping_->bytes(), committed_, in_use_, withheld};
+}
+
+bool SharedHeap::Impl::is_shared() const {
+  std::scoped_lock const lock(mutex_);
+  return serves_;
 }
 
 bool SharedHeap::Impl::release_withheld() {

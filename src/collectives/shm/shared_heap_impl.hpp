@@ -15,11 +15,11 @@
 
 namespace weft {
 
-/// A memfd of the heap's capacity, mapped whole, of which [0, committed) is there: its first page holds the nonce that
-/// says which heap it is, the rest is blocks and what the pool has free.
+/// A memfd of the heap's capacity, mapped as a whole. Only [0, committed) has memory behind it: the first page holds
+/// the nonce that says which heap it is, the rest is blocks and what the pool has free.
 class SharedHeap::Impl {
  public:
-  /// Not used for blocks.
+  /// The first bytes, which are not used for blocks.
   static constexpr std::size_t kHeaderBytes = 4096;
 
   Impl(shm::UniqueFd fd, std::shared_ptr<shm::Mapping> mapping, std::uint64_t nonce);
@@ -32,6 +32,8 @@ class SharedHeap::Impl {
   void after_fork_in_parent();
   void after_fork_in_child();
 
+  /// False in a forked child: what it writes is its own, and not in the descriptor's file.
+  [[nodiscard]] bool is_shared() const;
   [[nodiscard]] std::shared_ptr<shm::Mapping> const& mapping() const noexcept { return mapping_; }
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
   [[nodiscard]] std::uint64_t nonce() const noexcept { return nonce_; }
@@ -43,7 +45,7 @@ class SharedHeap::Impl {
  private:
   struct Block {
     std::size_t bytes = 0;
-    std::uint64_t forks = 0;  // that there were before it
+    std::uint64_t forks = 0;  // number of forks before it was allocated
   };
   struct Withheld {
     std::size_t offset = 0;
@@ -54,10 +56,9 @@ class SharedHeap::Impl {
     std::weak_ptr<shm::Mapping> mapping;
   };
 
-  [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes);
-  /// Frees withheld blocks that no child knows any more; whether there were some.
+  /// Frees withheld blocks that no child knows any more; returns whether there were some.
   bool release_withheld();
-  /// Commits more, so that `bytes` in a row are free at the end; whether that worked.
+  /// Commits more, so that `bytes` in a row are free at the end; returns whether that worked.
   bool grow(std::size_t bytes);
   bool commit_to(std::size_t end);
 

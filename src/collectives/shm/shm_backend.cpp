@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "collectives/shm/distance.hpp"
@@ -17,17 +18,26 @@
 namespace weft::shm {
 namespace {
 
-/// What a rank tells of where it runs.
+/// As many processors as Linux may have, several times those of a cpu_set_t; the kernel refuses a set too small for the
+/// machine's.
+using CpuSet = std::array<cpu_set_t, 8>;
+constexpr std::size_t kMostCpus = sizeof(CpuSet) * 8;
+
+bool has(CpuSet const& cpus, std::size_t cpu) noexcept {
+  return CPU_ISSET_S(cpu, sizeof cpus, cpus.data());
+}
+
+/// What a rank tells the others about where it runs.
 struct Whereabouts {
   char host[96] = {};  // boot id: one per running kernel
-  cpu_set_t cpus{};
+  CpuSet cpus{};
   PeerProcess process;
 };
 
 Whereabouts find_whereabouts() {
   Whereabouts mine;
   boot_id().copy(mine.host, sizeof mine.host - 1);
-  ::sched_getaffinity(0, sizeof mine.cpus, &mine.cpus);
+  ::sched_getaffinity(0, sizeof mine.cpus, mine.cpus.data());
   mine.process = describe_this_process();
   return mine;
 }
@@ -42,21 +52,22 @@ struct CoreShares {
 /// Cores of all ranks together; shared when there are fewer of them than ranks, or ranks are bound to the same single
 /// core.
 CoreShares count_cores(std::vector<Whereabouts> const& all) {
-  cpu_set_t together;
-  CPU_ZERO(&together);
+  CpuSet together{};
   CoreShares shares;
   bool same_core = false;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    CPU_OR(&together, &together, &all[i].cpus);
-    int cpu = 0;
-    while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &all[i].cpus)) ++cpu;
-    shares.first_cpus.push_back(cpu);
+    CpuSet const& own = all[i].cpus;
+    CPU_OR_S(sizeof together, together.data(), together.data(), own.data());
+    std::size_t first = 0;
+    while (first < kMostCpus && !has(own, first)) ++first;
+    shares.first_cpus.push_back(static_cast<int>(first));
+    bool const alone = CPU_COUNT_S(sizeof own, own.data()) == 1;
     for (std::size_t k = 0; k < i; ++k) {
-      same_core = same_core || (CPU_COUNT(&all[i].cpus) == 1 && CPU_EQUAL(&all[i].cpus, &all[k].cpus));
+      same_core = same_core || (alone && CPU_EQUAL_S(sizeof own, own.data(), all[k].cpus.data()));
     }
   }
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &together)) shares.cpus.push_back(cpu);
+  for (std::size_t cpu = 0; cpu < kMostCpus; ++cpu) {
+    if (has(together, cpu)) shares.cpus.push_back(static_cast<int>(cpu));
   }
   shares.ranks_share_cores = same_core || shares.cpus.size() < all.size();
   return shares;
@@ -65,7 +76,7 @@ CoreShares count_cores(std::vector<Whereabouts> const& all) {
 void tune(Plan& plan, CostModel const& costs, int ranks) {
   plan.costs = costs;
   plan.tuning.polls_at_once = costs.polls_at_once;
-  // A file may know of more than is kept there today, or of less.
+  // A tuning file may hold a limit above or below those that are allowed today.
   auto const least = plan.tuning.streaming_bytes;
   auto const most = std::max(least, plan.tuning.most_cached_bytes);
   if (costs.is_measured()) plan.tuning.take_bytes = costs.take_bytes;
@@ -74,10 +85,12 @@ void tune(Plan& plan, CostModel const& costs, int ranks) {
   plan.selector = tune(derived, costs, StagingRing(nullptr, plan.tuning.ring_bytes).max_block());
 }
 
-/// The plan of rank 0, who alone `decides`: what it was measured to be. The others see bad settings as it does.
+/// The plan. Rank 0 alone `decides`: only it looks for measured costs, and its plan counts. The others make one too, so
+/// that they see bad settings as it does.
 Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int ranks, CoreShares const& shares,
                bool reads_peers, bool decides) {
-  auto const& config = *options.config;
+  auto config = *options.config;
+  if (!config.spin && !shares.ranks_share_cores) config.spin = options.spin_alone;
   auto const make = [&](bool small_staging) {
     auto const cores = static_cast<int>(shares.cpus.size());
     auto tuning = make_tuning(topology, config, ranks, cores, shares.ranks_share_cores, small_staging);
@@ -90,7 +103,7 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   plan.selector = Selector::derive(plan.tuning, ranks);
   plan.explains = config.explain;
   if (!decides || !config.tuning_cache || !is_measurable(plan.tuning, ranks)) return plan;
-  // Whoever wants little memory goes by what communicators with whole rings have measured, and measures nothing itself.
+  // A communicator with small staging goes by what those with whole rings have measured, and measures nothing itself.
   auto const known = TuningCache(*config.tuning_cache)
                          .find(describe_machine(topology, make(false), ranks, shares.cpus, shares.distance));
   plan.measures = !known && !options.small_staging && shares.distance > 0;
@@ -98,7 +111,7 @@ Plan make_plan(Topology const& topology, CommunicatorOptions const& options, int
   return plan;
 }
 
-/// Keeps what rank 0 has measured.
+/// Puts what rank 0 has measured into the tuning cache and the plan.
 void adopt_costs(Plan& plan, Topology const& topology, Config const& config, int ranks, CoreShares const& shares) {
   TuningCache(*config.tuning_cache)
       .add(describe_machine(topology, plan.tuning, ranks, shares.cpus, shares.distance), plan.costs);
@@ -147,7 +160,7 @@ std::unique_ptr<Backend> ShmBackend::create(Bootstrap& bootstrap, CommunicatorOp
         measure_distance(rank, size, [&](std::span<std::byte const> bytes) { return bootstrap.all_gather(bytes); });
   }
   auto plan = tell_all(bootstrap, make_plan(topology, options, size, shares, all_read, rank == 0)).front();
-  // A block holds an element of any reduction for every rank.
+  // A block has to hold an element of any reduction for every rank.
   auto const least_bytes = std::max<std::size_t>(
       32 * 1024, StagingRing::kBlocks * static_cast<std::size_t>(size + 1) * Reduction::kMaxElementBytes);
   if (plan.tuning.ring_bytes < least_bytes) {
@@ -222,7 +235,8 @@ void ShmBackend::explain(Call const& call, Collective collective, Memory memory,
     auto const limited = choice.up_to != Choice::kUnlimited;
     auto const sizes = describe_bytes(above == 0 ? 0 : above + 1, limited ? std::optional(choice.up_to) : std::nullopt);
     auto const chunks = choice.chunk_bytes > 0 ? fmt::format(", chunks of {}", describe_bytes(choice.chunk_bytes)) : "";
-    // Predictions for a limit say why it is there, those for much less nothing: they are lines through longer calls.
+    // Predictions for a limit say why it is there. Those for much shorter calls say nothing, because the lines go
+    // through longer calls.
     return fmt::format("{}{}; {}", sizes, chunks, describe(costs_, collective, limited ? choice.up_to : bytes, memory));
   });
 }
@@ -244,7 +258,7 @@ void ShmBackend::await_announcements() {
   try {
     channel_.await_announcements();
   } catch (Error const& error) {
-    // The ranks staged different amounts: they meet again at the rings' start.
+    // The ranks staged different amounts, so all start again at the beginning of the rings.
     if (error.code() == ErrorCode::mismatch) {
       ring_.reset();
       swap_.reset();
@@ -278,7 +292,8 @@ Placement ShmBackend::place(void const* data, std::size_t bytes) const noexcept 
 }
 
 std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std::size_t send_bytes,
-                                                           std::size_t recv_bytes, Needs needs, void const* lent) {
+                                                           std::span<std::byte const> recv, Needs needs,
+                                                           void const* lent) {
   struct Offer {
     Placement send;
     Placement recv;
@@ -293,9 +308,9 @@ std::optional<ShmBackend::Symmetric> ShmBackend::negotiate(Call const& call, std
   if (needs == Needs::nothing) offer.send.offset = Placement::kBusy;
   offer.address = needs == Needs::nothing ? 0 : reinterpret_cast<std::uintptr_t>(lent != nullptr ? lent : call.send);
   if (needs != Needs::nothing) offer.send = place(call.send, send_bytes);
-  if (needs != Needs::nothing) offer.recv = place(call.recv, recv_bytes);
+  if (needs != Needs::nothing) offer.recv = place(recv.data(), recv.size());
   announce(call, &offer, sizeof offer);
-  await_announcements();
+  lend([&] { await_announcements(); });  // peers may have seen all announcements before this rank sees a failure
 
   std::array<std::uint64_t, kMaxRanks> held;
   Placements sends(held);
@@ -332,8 +347,8 @@ int ShmBackend::who_released(std::uint32_t number, Placements const& placements)
   return -1;
 }
 
-/// All ranks decide from the same placements: direct only when every rank holds every other's segment, be they one or
-/// several. All hold all shared heaps.
+/// All ranks decide from the same placements. Buffers are reached only when every rank holds every other's segment, be
+/// they one or several. All ranks hold all shared heaps.
 bool ShmBackend::resolve(Placements const& placements, Addresses& addresses) const {
   std::uint32_t held_by_all = 0;  // the last segment that was found to be; mostly there is one
   for (int peer = 0; peer < size(); ++peer) {
@@ -352,7 +367,7 @@ bool ShmBackend::resolve(Placements const& placements, Addresses& addresses) con
   return std::any_of(addresses.begin(), addresses.begin() + size(), [](void const* each) { return each != nullptr; });
 }
 
-/// The first rank that keeps the others from it.
+/// Names the first rank that keeps the ranks from working in one another's buffers.
 Route ShmBackend::why_copied(Placements const& placements, Route::How private_how) const {
   for (int peer = 0; peer < size(); ++peer) {
     auto const& placement = placements.at[peer];
@@ -403,8 +418,8 @@ void ShmBackend::reduce_from_all(Call const& call, std::size_t count, std::array
   }
 }
 
-/// Vector stores to lines that a peer has read, and this rank has not, wait for each, so the peers get what this rank
-/// has just stored for itself, block by block while it is in the first cache.
+/// Vector stores to lines that a peer has read, and this rank has not, wait for each of them. So this rank first stores
+/// results for itself, and copies them to the peers block by block while they are in the first cache.
 void ShmBackend::reduce_to_all(Call const& call, std::size_t count, std::array<void const*, kMaxRanks> const& sources,
                                std::array<void*, kMaxRanks> const& destinations, kernels::Store store) {
   constexpr std::size_t kBlock = std::size_t{32} << 10;
@@ -466,7 +481,7 @@ std::shared_ptr<void> ShmBackend::allocate(Call const& call) {
   announce(call);
   await_announcements();
   Exchange const exchange = [&](std::span<std::byte const> bytes) {
-    // Through the staging rings; publications order it like any block.
+    // Through the staging rings, ordered by meet() like any block.
     auto const offset = ring_.take(bytes.size());
     std::memcpy(ring_.at(rank(), offset), bytes.data(), bytes.size());
     channel_.meet();

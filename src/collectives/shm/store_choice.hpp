@@ -8,19 +8,20 @@
 
 namespace weft::shm {
 
-/// Whether what a rank gives goes past its caches. Lines that a reader has taken come back before they are written
-/// again: within one cache that is quick, between caches or chips it can take several times as long as to write
-/// them to memory, where the reader finds them sooner than in the giver's cache (docs/decisions/0003). How far apart
-/// ranks lie changes from one second to the next on virtual machines, so nobody is asked for it: a rank watches how
+/// Decides whether what a rank gives is stored past its caches. Lines that a reader has taken must come back before
+/// they are written again. Within one cache that is quick; between caches or chips it can take several times as long as
+/// writing them to memory, where the reader finds them sooner than in the giver's cache (docs/decisions/0003). How far
+/// apart ranks lie changes from one second to the next on virtual machines, so it is not a setting: a rank watches how
 /// long it takes to give, and tries the other way where that is long.
 ///
 /// One thread at a time.
 class StoreChoice {
  public:
-  /// Contents from here on; what is shorter waits for memory longer than it would for the lines.
+  /// The least content that may go past the caches; shorter ones would wait longer for memory than for the lines.
   static constexpr std::size_t kLeastBytes = 4096;
 
-  /// fill(store) writes a content of `bytes`, or so much of one of `whole`, that another rank may read afterwards.
+  /// Calls fill(store), which writes a content of `bytes`, or so much of one of `whole` bytes. Another rank may read it
+  /// afterwards.
   template <typename Fill>
   void fill(std::size_t bytes, Fill const& fill) {
     this->fill(bytes, bytes, fill);
@@ -36,21 +37,21 @@ class StoreChoice {
     if (timed) took(bytes, std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
   }
 
-  // What fill() is made of.
-  /// For contents of `bytes`. unfenced: fence() before a reader is told.
+  // The parts of fill().
+  /// How to store contents of `bytes`. Where that is unfenced, call fence() before a reader is told.
   [[nodiscard]] kernels::Store of(std::size_t bytes) const noexcept {
     return streams(bytes) ? kernels::Store::unfenced : kernels::Store::cached;
   }
   [[nodiscard]] bool streams(std::size_t bytes) const noexcept { return streams_ && bytes >= kLeastBytes; }
 
-  /// Whether the next content, of `bytes`, is to be timed; of those that a clock would hold up noticeably, one in
-  /// kShortOnes is.
+  /// Whether the next content, of `bytes`, is to be timed. Of contents so short that a clock would hold them up
+  /// noticeably, one in kShortOnes is.
   [[nodiscard]] bool is_timed(std::size_t bytes) noexcept {
     if (bytes < kLeastBytes) return false;
     return bytes >= kLongBytes || ++short_ones_ % kShortOnes == 0;
   }
 
-  /// That content, stored as of() said, took `ns` nanoseconds.
+  /// Tells that the content, stored as of() said, took `ns` nanoseconds.
   void took(std::size_t bytes, double ns) noexcept;
 
  private:
@@ -65,8 +66,8 @@ class StoreChoice {
   static constexpr int kRound = 4;
   static constexpr int kMostRounds = 64;
   static constexpr int kMostPause = 1024;
-  /// Contents of up to so many times another's size, or part of it, are alike: rates of others say nothing of one
-  /// another.
+  /// Contents are alike if neither is more than this many times as large as the other. Rates of others say nothing of
+  /// one another.
   static constexpr std::size_t kAlike = 4;
   static constexpr int kMostUnlike = 16;
   static constexpr double kUnknown = std::numeric_limits<double>::max();
@@ -81,11 +82,11 @@ class StoreChoice {
   bool looks_back_ = false;   ///< after rounds that were streamed: whether the caches have come closer
   double cached_ = kUnknown;  ///< nanoseconds per byte of the last round through the caches
   double best_ = kUnknown;    ///< of this round
-  std::size_t size_ = 0;      ///< that rounds are of
+  std::size_t size_ = 0;      ///< of the contents that rounds are about
   int unlike_ = 0;            ///< contents in a row of another size
   int timed_ = 0;             ///< contents of this round
   int rounds_ = 0;            ///< streamed since the last look back
-  int look_after_ = 1;        ///< so many of them, which doubles with each look that changes nothing
+  int look_after_ = 1;        ///< after so many of them; doubles with each look that changes nothing
   int pause_ = 0;             ///< dear rounds that go by before streaming is tried again
   int next_pause_ = 1;        ///< doubles with each try that gains nothing
   unsigned short_ones_ = 0;

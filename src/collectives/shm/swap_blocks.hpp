@@ -8,8 +8,8 @@
 namespace weft::shm {
 
 /// Staging memory of two ranks: two blocks that change hands at every exchange. A rank stages for its peer in the block
-/// that it read last, so every line is in its cache already, its own to write, and moves between the caches once per
-/// exchange. Staging in memory of one's own costs a second move, to own again what the peer has read.
+/// that it read last. Every line is in its cache already, ready to be written, so it moves between the caches once per
+/// exchange. Staging in memory of its own would cost a second move, to own again what the peer has read.
 ///
 /// No handshake is needed before staging: what is overwritten was read by this rank alone. Both ranks call swap()
 /// alike.

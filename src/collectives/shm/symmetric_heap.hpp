@@ -41,14 +41,14 @@ class SymmetricHeap {
 
   /// The part of a living segment that [data, data + bytes) lies in as a whole; an empty one where there is none.
   [[nodiscard]] Part part_of(void const* data, std::size_t bytes) const noexcept;
-  /// Where in it; segment 0 where there is none.
+  /// Where in that part it lies; segment 0 where there is none.
   [[nodiscard]] Placement find(void const* data, std::size_t bytes) const noexcept;
 
-  /// Which of the last kRemembered segments this rank still holds, bit i being that of the last but i; they stay mapped
-  /// until unpin(), whoever releases them meanwhile.
+  /// Which of the last kRemembered segments this rank still holds: bit i is that of the last but i. They stay mapped
+  /// until unpin(), even if another thread releases them meanwhile.
   [[nodiscard]] std::uint64_t pin();
   void unpin() noexcept { pinned_.clear(); }
-  /// Whether a rank whose pin() gave `mask` holds segment `number`. False for those before the last kRemembered.
+  /// Whether a rank whose pin() gave `mask` holds segment `number`. False for segments before the last kRemembered.
   [[nodiscard]] bool is_held(std::uint32_t number, std::uint64_t mask) const noexcept {
     return count_ - number < kRemembered && (mask >> (count_ - number) & 1U) != 0;
   }

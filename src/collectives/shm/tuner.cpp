@@ -18,17 +18,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostRounds = 6;
-/// Of what is small or lies in symmetric memory.
+/// Time for small calls and those in symmetric memory.
 constexpr std::chrono::milliseconds kSmallTime{50};
-/// Until it has been found out whether long calls in symmetric memory are better staged.
+/// Time until it has been found out whether long calls in symmetric memory are better staged.
 constexpr std::chrono::milliseconds kLongTime{56};
-/// Limits above it would take all the time there is; they stay where they were derived.
+/// The largest limit that is measured. Those above it would take all the time there is, and stay where they were
+/// derived.
 constexpr std::size_t kMostMeasured = std::size_t{1} << 20;
-/// Nanoseconds of a synchronisation, a hundred times what ranks on cores of their own need: somebody else runs there,
-/// and what was measured says more of them than of the machine.
+/// A synchronisation of so many nanoseconds, a hundred times what ranks on cores of their own need, shows that
+/// something else runs there. What was measured then says more about that than about the machine.
 constexpr double kBusy = 20'000;
 
-/// Of choose_polling() and choose_streaming(), either way in turn.
+/// For choose_polling(), choose_streaming() and choose_taking(), which try both ways in turns.
 constexpr int kPollingTurns = 10;
 constexpr int kLeastPollingWins = 8;
 constexpr double kLeastPollingGain = 0.05;
@@ -41,7 +42,7 @@ std::size_t feed_bytes(Tuning const& tuning) {
   return tuning.feed_places * Feeds::kSlotBytes;
 }
 
-/// Every rank's limits between neighbouring choices, from below and above.
+/// Experiments at every limit between neighbouring choices, from below and above.
 std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   std::vector<Experiment> experiments;
   for (auto const collective : kDirect) {
@@ -67,7 +68,7 @@ std::vector<Experiment> plan(Selector const& derived, Tuning const& tuning) {
   return experiments;
 }
 
-/// Long calls of each of `collectives`: what is staged, or fed, beside what is copied once, by `other`.
+/// Experiments with long calls of each of `collectives`: staged or fed, and copied once by `other`.
 template <typename Collectives>
 std::vector<Experiment> plan_long(Selector const& derived, Collectives const& collectives, Algorithm other,
                                   std::size_t bytes, Place place) {
@@ -88,7 +89,7 @@ bool reaches_further(Selector const& derived, Selector const& tuned, std::size_t
   });
 }
 
-/// `algorithm` for every call in symmetric memory, also where the limits of small calls end.
+/// `derived`, but with `one`'s algorithm for every call in symmetric memory, also where the limits of small calls end.
 Selector only_long(Experiment const& one, Selector const& derived) {
   auto selector = derived;
   auto& rules = selector.rules(one.collective);
@@ -100,7 +101,7 @@ Selector only_long(Experiment const& one, Selector const& derived) {
   return selector;
 }
 
-/// `algorithm` for every call in private memory.
+/// `derived`, but with `one`'s algorithm for every call in private memory.
 Selector only_private(Experiment const& one, Selector const& derived) {
   auto selector = derived;
   auto& rules = selector.rules(one.collective);
@@ -112,7 +113,7 @@ Selector only_private(Experiment const& one, Selector const& derived) {
   return selector;
 }
 
-/// `algorithm` for every call.
+/// `derived`, but with `one`'s algorithm for every call.
 Selector only(Experiment const& one, Selector const& derived, std::size_t largest_block) {
   if (one.place == Place::symmetric_long) return only_long(one, derived);
   if (!is_symmetric(one.place)) return only_private(one, derived);
@@ -134,7 +135,7 @@ Selector only(Experiment const& one, Selector const& derived, std::size_t larges
 }
 
 /// Whether two ranks come together faster without a fence; rank 0's clock counts. Where fences are dear they take 10 to
-/// 40 % of the time, elsewhere they save as much: what not nearly all turns show is noise.
+/// 40 % of the time, elsewhere they save as much. A gain that not nearly all turns show is noise.
 bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
   double fenced = Experiment::kUnknown;
   double at_once = Experiment::kUnknown;
@@ -153,8 +154,8 @@ bool choose_polling(ShmBackend& scratch, Laboratory& laboratory) {
   return chosen;
 }
 
-/// From how many bytes on results should bypass the caches: twice as many as long as a call gains kLeastGain by keeping
-/// them there, at most Tuning::most_cached_bytes.
+/// From how many bytes on results should bypass the caches. Doubled as long as a call gains kLeastGain by keeping
+/// results there, to Tuning::most_cached_bytes at most.
 std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning,
                              Clock::time_point until) {
   auto bytes = tuning.streaming_bytes;
@@ -179,9 +180,9 @@ std::size_t choose_streaming(ShmBackend& scratch, Laboratory& laboratory, Select
   return bytes;
 }
 
-/// Up to how much calls take the lines they read, see Tuning: whatever stays in the caches, what stays in a core's own,
-/// or nothing. Who is presumed to gain by it does not give it up for nothing: on virtual machines ranks that share a
-/// core, where it does not matter, may lie far apart soon after.
+/// Up to how many bytes calls take the lines they read (see Tuning::take_bytes): whatever stays in the caches, what
+/// stays in a core's own, or nothing. Where a gain is presumed, taking is given up only for a clear loss: on virtual
+/// machines ranks that share a core, where it does not matter, may lie far apart soon after.
 std::size_t choose_taking(ShmBackend& scratch, Laboratory& laboratory, Selector const& derived, Tuning const& tuning) {
   auto const takes = [&](Collective collective, std::size_t bytes, bool presumed) {
     Experiment left{.collective = collective, .algorithm = Algorithm::direct, .bytes = bytes};
@@ -218,7 +219,7 @@ void run(std::vector<Experiment>& experiments, ShmBackend& scratch, Laboratory& 
   }
 }
 
-/// Leaves out the collectives of which there was no time for all; whether any is left.
+/// Leaves out collectives for which there was no time to run every experiment; returns whether any is left.
 bool keep_complete(std::vector<Experiment>& experiments) {
   auto const unknown = experiments;
   auto const is_incomplete = [&](Experiment const& one) {
@@ -230,7 +231,7 @@ bool keep_complete(std::vector<Experiment>& experiments) {
   return !experiments.empty();
 }
 
-/// A line through what was measured of each algorithm; through nothing and one size, where there is one.
+/// Adds a line through what was measured of each algorithm; with a single size, the line through zero and that.
 void add_costs(std::vector<Experiment> const& experiments, Laboratory const& laboratory, CostModel& model) {
   std::map<std::tuple<Place, Collective, Algorithm>, std::pair<std::vector<Sample>, std::vector<Sample>>> samples;
   for (auto const& one : experiments) {
@@ -248,7 +249,8 @@ void add_costs(std::vector<Experiment> const& experiments, Laboratory const& lab
   }
 }
 
-/// What calls in private memory cost, and where results bypass the caches, as far as there is time until `until`.
+/// Measures what calls in private memory cost, and where results should bypass the caches, as far as there is time
+/// until `until`.
 void measure_large(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,
                    std::chrono::milliseconds timeout, Clock::time_point until, CostModel& model) {
   Laboratory laboratory(scratch, kLine, feed_bytes(tuning), timeout);
@@ -269,10 +271,10 @@ void measure_large(ShmBackend& scratch, Selector const& derived, Tuning const& t
 std::string describe_machine(Topology const& topology, Tuning const& tuning, int ranks, std::vector<int> const& cpus,
                              std::size_t distance) {
   return fmt::format(
-      "{} ranks on cpus {} of {}, L2 {}K, L3 {}K, lines within {} ns, staging {}K, feeds {}K by {}K, groups of {}",
+      "{} ranks on cpus {} of {}, L2 {}K, L3 {}K, lines within {} ns, staging {}K, feeds {}K by {}K, groups of {}{}",
       ranks, format_ranges(cpus), processor_name(), topology.l2_bytes >> 10U, topology.l3_bytes >> 10U, distance,
       tuning.ring_bytes >> 10U, feed_bytes(tuning) >> 10U, (Feeds::kMostSlots * Feeds::kSlotBytes) >> 10U,
-      tuning.group_ranks);
+      tuning.group_ranks, tuning.reads_peers ? "" : ", not in one another's private memory");
 }
 
 CostModel measure(ShmBackend& scratch, Selector const& derived, Tuning const& tuning,

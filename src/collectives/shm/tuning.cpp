@@ -49,7 +49,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   tuning.ring_bytes = tuning.ring_bytes / kLine * kLine;
   auto const largest_block = StagingRing(nullptr, tuning.ring_bytes).max_block();
 
-  // What lies in both the giver's and a reader's L2 is dear to write again. Many ranks have no memory for it.
+  // What lies in both the giver's and a reader's L2 is dear to write again, so feeds take up to twice L2. With many
+  // ranks there is no memory for it.
   constexpr int kFewRanks = 8;
   tuning.feed_places = Feeds::kLeastPlaces;
   if (ranks <= kFewRanks && !small_staging) {
@@ -57,7 +58,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     while (tuning.feed_places < Feeds::kMostPlaces && tuning.feed_places * Feeds::kSlotBytes < most)
       tuning.feed_places *= 2;
   }
-  // Where cores are shared, what several ranks give to one is in their caches when its turn comes, unless it is more.
+  // Where cores are shared, what several ranks give to one is in the caches when its turn comes, unless it is longer
+  // than they are.
   tuning.places_to_root = ranks_share_cores ? Feeds::kLeastPlaces : tuning.feed_places;
 
   // Each rank reads ranks × bytes in one phase, about 2 × bytes in two, at the price of one more synchronisation.
@@ -84,8 +86,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
   constexpr std::size_t kLeastCached = 8192 * kKiB;
   auto const half_of_l3 = topology.l3_bytes / (2 * static_cast<std::size_t>(ranks));
   tuning.streaming_bytes = std::max(8 * topology.l2_bytes, std::min(kLeastCached, half_of_l3));
-  // Buckets of gradients, 25 MB where PyTorch makes them, are read again when the whole step's have gone through the
-  // caches.
+  // Buckets of gradients, 25 MB where PyTorch makes them, are read again only when those of the whole step have gone
+  // through the caches.
   constexpr std::size_t kMostCached = 16384 * kKiB;
   tuning.most_cached_bytes = std::min(kMostCached, topology.l3_bytes / static_cast<std::size_t>(ranks));
 
@@ -95,8 +97,8 @@ Tuning make_tuning(Topology const& topology, Config const& config, int ranks, in
     tuning.inline_patience = {.spins = kSpins, .yields = 20};
   else
     tuning.inline_patience = {.glances = kGlances, .yields = 200, .late = Yielder::late_of(ranks, cores)};
-  // A communication thread polls for long only on a core that computation leaves free. Elsewhere for as long as a peer
-  // takes that is at the same call: calls that follow one another at once would each put both to sleep.
+  // A communication thread polls for long only on a core that computation leaves free. Elsewhere it polls as long as a
+  // peer takes that is at the same call: otherwise calls that follow one another at once would each put both to sleep.
   if (!ranks_share_cores) tuning.stream_patience = {.spins = cores >= 2 * ranks ? kSpins : kFewSpins};
   if (config.spin) {
     tuning.inline_patience.spins = static_cast<int>(config.spin->count() * 40);

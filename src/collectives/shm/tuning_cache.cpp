@@ -20,7 +20,7 @@ constexpr CacheFile::Kind kKind{"weft tuning 1", "machines", "tuning cache",
 constexpr char const* kPollsAtOnce = "polls_unfenced";  // "polls_at_once" was decided otherwise
 constexpr char const* kStreamingBytes = "streaming_bytes";
 constexpr char const* kTakeBytes = "take_bytes";
-/// Where the costs of each place stand; those in symmetric memory stand beside the rest.
+/// The names under which each place's costs are stored; those in symmetric memory have none and stand beside the rest.
 constexpr std::array<char const*, kPlaces> kPlaceNames{nullptr, "in_place", "symmetric_long", "private_long"};
 
 /// What this process knows of the machine it runs on. It depends on nothing but the hardware, so that communicators may
@@ -35,7 +35,7 @@ Memory& memory() {
   return instance;
 }
 
-/// A time that some machine may have.
+/// Reads a time. Throws if no machine may have it.
 double plausible(json const& value) {
   auto const number = value.get<double>();
   if (!std::isfinite(number) || number < 0 || number > 1e12) throw std::runtime_error("it has impossible times");

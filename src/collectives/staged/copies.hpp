@@ -5,8 +5,10 @@
 
 namespace weft::staged {
 
-/// `rows` rows of `width` bytes, whose starts are a pitch apart.
+/// A copy of `rows` rows of `width` bytes each. On either side the rows start a pitch apart, at most kMostPitch.
 struct Copy {
+  static constexpr std::size_t kMostPitch = 0x7fff'ffff;  ///< CUDA's cudaDevAttrMaxPitch
+
   std::byte* to = nullptr;
   std::byte const* from = nullptr;
   std::size_t width = 0;
@@ -16,7 +18,7 @@ struct Copy {
 };
 using Copies = std::vector<Copy>;
 
-/// Adds a row, to the last copy where it continues that one. None of no bytes.
+/// Adds a row of `width` bytes; extends the last copy where the row continues it. Adds nothing for 0 bytes.
 void add_row(Copies& copies, std::byte* to, std::byte const* from, std::size_t width);
 
 }  // namespace weft::staged

@@ -21,8 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kNapBusy = 20us;    // between looks at a word that the GPU writes
-constexpr auto kNapIdle = 10ms;    // so much later is noticed that another rank found a failure
-constexpr auto kPatience = 500ms;  // for the GPU to be through with what has failed
+constexpr auto kNapIdle = 10ms;    // the most by which another rank's failure is noticed late
+constexpr auto kPatience = 500ms;  // how long the GPU may take to finish a failed job
 constexpr auto kWithinGpus = "what the GPUs do for it among themselves, which all ranks have begun,";
 
 Error late(char const* what, std::chrono::milliseconds timeout) {
@@ -33,7 +33,11 @@ Error late(char const* what, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-Courier::Courier(Setup const& setup) : setup_(setup), thread_(start_quietly([this] { run(); })) {}
+Courier::Courier(Setup const& setup)
+    : setup_(setup),
+      failure_(std::make_shared<cuda::SharedFailure>(setup.inside == nullptr ? cuda::SharedFailure::Elsewhere()
+                                                                             : setup.inside->told())),
+      thread_(start_quietly([this] { run(); })) {}
 
 Courier::~Courier() {
   {
@@ -67,7 +71,7 @@ std::shared_ptr<Job> Courier::next() {
 
 void Courier::run() noexcept {
   pthread_setname_np(pthread_self(), "weft-staged");
-  // Looking at events must not break what another thread captures.
+  // This thread queries events, which must not invalidate a capture in another thread.
   auto mode = cudaStreamCaptureModeRelaxed;
   static_cast<void>(setup_.cuda->thread_exchange_stream_capture_mode(&mode));
   while (true) {
@@ -83,7 +87,9 @@ void Courier::run() noexcept {
       std::scoped_lock const lock(mutex_);
       if (ending_ && jobs_.empty() && carried_.empty()) return;
     }
-    if (failure_->is_set() || (!carried_.empty() && setup_.inside == nullptr)) continue;
+    if (failure_->is_set()) continue;
+    if (!carried_.empty() && has_lost_gpu(*carried_.front())) tell_lost_gpu(*carried_.front());
+    if (!carried_.empty() && setup_.inside == nullptr) continue;
     try {
       look_around();
       if (!carried_.empty()) look_at_time(*carried_.front());
@@ -122,13 +128,15 @@ std::string Courier::explain(Job const& job, std::string const& why) const {
 void Courier::carry_collective(Job& job) {
   constexpr auto kBefore = "what its stream does before it";
   bool const inside = job.goes_inside();
-  // Who agrees has no stuck stream, so that what is late from then on is what the GPUs do together.
+  // A rank takes part in agree() only once its stream has come to the call. So whatever is late from then on is what
+  // the GPUs do together, not a stuck stream.
   if (inside) await(job, setup_.signals->reached(), job.first, kBefore);
   auto const rounds = agree(job);
   for (std::size_t round = 0; round < rounds; ++round) {
     auto const step = job.first + static_cast<std::uint32_t>(round);
     bool const is_ours = round < job.steps;
     if (is_ours) await(job, setup_.signals->copied(), step, inside ? kWithinGpus : kBefore);
+    if (inside) hear();  // a failure may have cut the GPUs' work short: such a result must not go to other hosts
     job.plan->exchange(round, setup_.staging->slot(round));
     if (is_ours) Signals::set(setup_.signals->exchanged(), step);
   }
@@ -183,6 +191,7 @@ void Courier::await(Job const& job, std::uint32_t* word, std::uint32_t step, cha
     if (Clock::now() - started_ >= job.call.timeout) throw late(what, job.call.timeout);
     throw_if_failed();
     look_around();
+    if (has_lost_gpu(job)) job.work->completion.throw_if_broken();
   }
 }
 
@@ -190,9 +199,23 @@ void Courier::look_around() {
   auto const now = Clock::now();
   if (now - seen_ < kNapIdle) return;
   seen_ = now;
-  DeviceAccess::throw_if_failed(*setup_.host);
+  hear();
   if (setup_.inside == nullptr) return;
   if (auto const error = setup_.inside->failure()) throw *error;
+}
+
+void Courier::hear() {
+  throw_if_failed();
+  DeviceAccess::throw_if_failed(*setup_.host);
+}
+
+bool Courier::is_doubtful() noexcept {
+  try {
+    hear();
+  } catch (std::exception const&) {
+    return true;
+  }
+  return false;
 }
 
 void Courier::look_at_time(Job const& job) {
@@ -202,20 +225,49 @@ void Courier::look_at_time(Job const& job) {
 
 void Courier::retire() {
   while (!carried_.empty()) {
-    auto const& job = carried_.front();
+    auto const job = carried_.front();
     if (!job->enqueued.load(std::memory_order_acquire)) return;
-    if (!Signals::has_reached(setup_.signals->landed(), job->last())) return;
     if (job->work) {
+      // Reading the signal costs less than querying the event; but if the GPU has failed, the signal never comes.
+      bool const landed = Signals::has_reached(setup_.signals->landed(), job->last());
+      if (!landed && !failure_->is_set()) return;
       if (!job->work->completion.reached()) return;
-      job->work->state.complete_once(job->failure->get());
+      if (job->goes_inside() && is_doubtful()) return;
     }
-    if (job->plan) setup_.recorder->finish(job->call);
     carried_.pop_front();
+    conclude(*job);
+  }
+}
+
+void Courier::conclude(Job& job) noexcept {
+  if (!job.work) return drop(job);  // it could not be enqueued completely, which is a failure
+  if (job.work->completion.is_broken()) {
+    tell_lost_gpu(job);
+    return drop(job);
+  }
+  job.work->state.complete_once(job.failure->get());
+  if (job.plan) setup_.recorder->finish(job.call);
+}
+
+bool Courier::has_lost_gpu(Job const& job) {
+  auto const now = Clock::now();
+  if (now - asked_ < kNapIdle) return false;
+  asked_ = now;
+  if (!job.enqueued.load(std::memory_order_acquire) || !job.work) return false;
+  return job.work->completion.reached() && job.work->completion.is_broken();
+}
+
+void Courier::tell_lost_gpu(Job const& job) noexcept {
+  try {
+    job.work->completion.throw_if_broken();
+  } catch (Error const& error) {
+    if (!failure_->is_set()) fail(error.code(), explain(job, error.what()));
   }
 }
 
 void Courier::fail(ErrorCode code, std::string const& message) noexcept {
   try {
+    if (setup_.inside != nullptr) setup_.inside->tell(code, message);  // first, before anything ends other ranks' work
     failure_->set(std::make_exception_ptr(Error(code, message)));
     DeviceAccess::fail(*setup_.host, code, message);
     if (setup_.inside != nullptr) setup_.inside->fail(code, message);
@@ -224,11 +276,13 @@ void Courier::fail(ErrorCode code, std::string const& message) noexcept {
   }
 }
 
-// Its failure is known before the GPU goes on: who finds the Work's event reached finds the failure too.
+// The job's failure is set before the GPU goes on, so that whoever finds the Work's event reached also finds the
+// failure.
 void Courier::drop(Job& job) noexcept {
   auto why = failure_->get();
   job.failure->set(why);
-  Signals::set(setup_.signals->exchanged(), job.last());
+  // The Work's event comes after all jobs that share the Work, so the GPU must get past all of them; they all fail.
+  Signals::set(setup_.signals->exchanged(), job.last_of_work);
   while (!job.enqueued.load(std::memory_order_acquire)) std::this_thread::sleep_for(kNapBusy);
   auto const reached = [&] { return !job.work || job.work->completion.reached(); };
   auto const deadline = Clock::now() + kPatience;
@@ -243,8 +297,9 @@ void Courier::drop(Job& job) noexcept {
   if (job.work) job.work->state.complete_once(why);
 }
 
-// What is through has succeeded; of the rest nobody could tell once it has been stopped, so it fails before. Jobs that
-// are yet to come wait for the host's word, which comes after their failure.
+// Jobs already seen to be finished have succeeded. Once any rank has stopped NCCL it cannot be known whether the rest
+// are right, so they are marked as failed before this rank stops it. Jobs that come later wait for the host's signal,
+// which is set after their failure.
 void Courier::end_inside() noexcept {
   if (setup_.inside == nullptr || ended_inside_.exchange(true)) return;
   retire();

@@ -22,17 +22,17 @@
 
 namespace weft::staged {
 
-/// A thread that carries out the host's part of jobs, one after the other in the order of submit(): waits until the GPU
-/// has copied a step, runs the host's collective, and lets the GPU go on, all by Signals, so that it asks CUDA nothing
-/// meanwhile.
+/// A thread that does the host's part of jobs, one after the other in the order of submit(). For each step it waits
+/// until the GPU has copied the data, runs the host's collective, and lets the GPU go on. It does so by Signals, and
+/// makes no CUDA call meanwhile.
 ///
-/// Whatever happens the GPU gets to go on: after a failure, here or on another rank, jobs are passed over, and their
-/// Works fail once the GPU is through with their buffers.
+/// The GPU never stays blocked: after a failure, on this rank or another, the remaining jobs are skipped, and their
+/// Works fail once the GPU has finished with their buffers.
 class Courier {
  public:
   struct Setup {
     cuda::CudaFunctions const* cuda;
-    Communicator* host;  ///< of this thread alone, but for failures
+    Communicator* host;  ///< used by the courier's thread alone, except for failures
     Staging const* staging;
     Signals const* signals;
     FlightRecorder* recorder;
@@ -41,24 +41,24 @@ class Courier {
   };
 
   explicit Courier(Setup const& setup);
-  /// Carries what was submitted, which ends in time or fails.
+  /// Carries out the submitted jobs first; each ends within its time limit or fails.
   ~Courier();
   Courier(Courier const&) = delete;
   Courier& operator=(Courier const&) = delete;
 
-  /// Before the GPU is given anything of it: the GPU's queue may be shorter than the job.
+  /// Call it before any part of the job is enqueued on the GPU: the GPU's queue may be shorter than the job.
   void submit(std::shared_ptr<Job> job);
 
   // Any thread.
-  /// The failure that ends all later jobs.
-  [[nodiscard]] std::exception_ptr failure() const noexcept { return failure_->get(); }
+  /// The failure that ends all later jobs: this rank's, or that of a rank that shares Inside with it.
+  [[nodiscard]] std::exception_ptr failure() const noexcept { return failure_->look(); }
   void throw_if_failed() const {
-    if (failure_->is_set()) [[unlikely]]
-      std::rethrow_exception(failure_->get());
+    if (auto const error = failure()) [[unlikely]]
+      std::rethrow_exception(error);
   }
-  /// Decides a failure for all ranks, unless one is known.
+  /// Makes all ranks fail, unless there is a failure already.
   void fail(ErrorCode code, std::string const& message) noexcept;
-  /// Waits until no job is left. After a failure only.
+  /// Waits until no job is left. Only after a failure.
   void await_idle();
 
  private:
@@ -69,36 +69,47 @@ class Courier {
   void carry(Job& job);
   void carry_collective(Job& job);
   void carry_messages(Job& job);
-  /// All ranks tell what they call. How many steps the one with most has. @throws Error{mismatch} on all.
+  /// Collective: compares what the ranks call. Returns the largest number of steps of any rank.
+  /// @throws Error{mismatch} on all ranks.
   [[nodiscard]] std::size_t agree(Job const& job);
   /// Waits until the GPU has set `word` to `step`. @throws Error{timeout} saying that `what` is late.
   void await(Job const& job, std::uint32_t* word, std::uint32_t step, char const* what);
-  /// Another rank's failure, or of the library inside. Not more often than is worth it.
+  /// @throws any rank's failure.
+  void hear();
+  /// The same, and also the failure of Inside's library. Looks at most once every kNapIdle.
   void look_around();
-  /// Of a job that was exchanged, whether what the GPUs then do is through in time.
+  /// Whether a rank has failed, so that what the GPUs did among themselves may have been cut short.
+  [[nodiscard]] bool is_doubtful() noexcept;
+  /// Whether the GPU has failed, so that it will never set the job's signals. Looks at most once every kNapIdle.
+  [[nodiscard]] bool has_lost_gpu(Job const& job);
+  void tell_lost_gpu(Job const& job) noexcept;
+  /// For a job whose host part is done. @throws Error{timeout} if the GPUs do not finish the rest in time.
   void look_at_time(Job const& job);
-  /// Completes what the GPU is through with.
+  /// Completes the jobs that the GPU has finished.
   void retire();
+  /// Completes one job that the GPU has finished.
+  void conclude(Job& job) noexcept;
   void drop(Job& job) noexcept;
   /// After a failure: ends what GPUs do among themselves, and the jobs that need it.
   void end_inside() noexcept;
   [[nodiscard]] std::string explain(Job const& job, std::string const& why) const;
 
   Setup const setup_;
-  std::shared_ptr<cuda::SharedFailure> const failure_ = std::make_shared<cuda::SharedFailure>();
+  std::shared_ptr<cuda::SharedFailure> const failure_;
 
-  // The thread's own.
-  std::deque<std::shared_ptr<Job>> carried_;  // not landed yet
-  Clock::time_point started_;                 // when the job that is carried became it
-  Clock::time_point seen_;                    // when it looked around
+  // Used by the courier's thread only.
+  std::deque<std::shared_ptr<Job>> carried_;  // the host's part is done, the GPU's is not
+  Clock::time_point started_;                 // when the current job was begun
+  Clock::time_point seen_;                    // when look_around() last looked
+  Clock::time_point asked_;                   // when has_lost_gpu() last looked
   std::atomic<bool> ended_inside_{false};
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> jobs_;
   bool busy_ = false;
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, because it uses all of the above
 };
 
 }  // namespace weft::staged

@@ -7,7 +7,7 @@
 namespace weft::staged {
 namespace {
 
-/// Of the whole buffer at once, element by element.
+/// Whether the operation treats a buffer as one piece, element by element.
 bool is_elementwise(Operation operation) noexcept {
   switch (operation) {
     case Operation::all_reduce:
@@ -22,7 +22,7 @@ bool is_elementwise(Operation operation) noexcept {
 Reduction reduction_of(Call const& call) noexcept {
   auto const op = call.contract.reduce;
   if (op == ReduceOp::premul_sum) return Reduction::premul_sum(call.scale);
-  // That the names agree the ranks know from their contracts.
+  // The contracts have been compared already, so the ranks' names of the operator are equal.
   if (op == ReduceOp::user) return Reduction::user(call.user.combine, call.user.context, call.user.element_bytes);
   return op;
 }
@@ -52,7 +52,7 @@ void FlatPlan::divide() {
       break;
     case Operation::exscan:
       sends_ = whole();
-      if (rank_ != 0) recvs_ = whole();  // rank 0's is left as it is
+      if (rank_ != 0) recvs_ = whole();  // rank 0's buffer stays as it is
       break;
     case Operation::reduce:
       sends_ = whole();
@@ -112,7 +112,7 @@ FlatPlan::Counts FlatPlan::counts(Pieces const& pieces, std::size_t step) const 
   return counts;
 }
 
-// A broadcast's host buffer is one for both.
+// The host's broadcast has one buffer for sending and receiving.
 std::byte* FlatPlan::given_at(Slot const& slot) const noexcept {
   return call().contract.operation == Operation::broadcast ? slot.recv : slot.send;
 }
@@ -152,7 +152,7 @@ void FlatPlan::exchange(std::size_t step, Slot const& slot) const {
     case Operation::all_reduce: host_.all_reduce(send, recv, reduction_of(call()), how); break;
     case Operation::reduce: host_.reduce(send, recv, reduction_of(call()), root, how); break;
     case Operation::scan: host_.scan(send, recv, reduction_of(call()), how); break;
-    // Of rank 0's the host wants as many elements as of others, and leaves them alone.
+    // The host wants as many elements on rank 0 as on other ranks, and leaves rank 0's alone.
     case Operation::exscan: host_.exscan(send, {slot.recv, send.count, dtype}, reduction_of(call()), how); break;
     case Operation::broadcast:
       host_.broadcast(is_root() ? BufferView(slot.recv, send.count, dtype) : recv, root, how);
@@ -167,7 +167,7 @@ void FlatPlan::exchange(std::size_t step, Slot const& slot) const {
     case Operation::scatter_v: host_.scatter(send, Parts{given}, recv, root, how); break;
     case Operation::all_to_all: host_.all_to_all(send, recv, how); break;
     case Operation::all_to_all_v: host_.all_to_all(send, Parts{given}, recv, Parts{got}, how); break;
-    default: break;  // that all have told their contracts is a barrier
+    default: break;  // a barrier: comparing the contracts has been one
   }
 }
 

@@ -9,14 +9,14 @@
 
 namespace weft::staged {
 
-/// All of a collective through host memory, by the same collective there.
+/// Does a whole collective through host memory, by the same collective there.
 ///
-/// A call's buffers are pieces: the whole of them, or one for every rank. Step k has bytes [k·width, (k+1)·width) of
-/// each piece, as far as it has them, side by side in the slot. Width is the same on all ranks, so the steps of pieces
-/// that belong together meet.
+/// Each buffer of a call is divided into pieces: one piece that is the whole buffer, or one piece for every rank. Step
+/// k handles bytes [k·width, (k+1)·width) of each piece, as far as the piece reaches; they lie side by side in the
+/// slot. The width is the same on all ranks, so pieces that belong together are in the same step on all of them.
 class FlatPlan final : public Plan {
  public:
-  /// `host`: all ranks. `region_bytes`: of either half of a slot, at least ranks · 256.
+  /// `host`: a communicator of all ranks. `region_bytes`: size of each half of a slot, at least ranks · 256.
   FlatPlan(Call with, Communicator& host, std::size_t region_bytes);
 
   [[nodiscard]] std::size_t steps() const noexcept override { return steps_; }
@@ -27,7 +27,7 @@ class FlatPlan final : public Plan {
 
  private:
   using Pieces = std::vector<ByteRange>;
-  /// Elements of each piece's part of a step.
+  /// Elements that a step has of each piece.
   using Counts = std::vector<std::size_t>;
 
   [[nodiscard]] bool is_root() const noexcept { return call().is_root(rank_); }
@@ -42,8 +42,8 @@ class FlatPlan final : public Plan {
   Communicator& host_;
   int const rank_;
   int const size_;
-  Pieces sends_;  // of call().send: what this rank gives
-  Pieces recvs_;  // of call().recv: what it gets
+  Pieces sends_;  // what this rank gives, in call().send
+  Pieces recvs_;  // what it gets, in call().recv
   std::size_t width_ = 0;
   std::size_t steps_ = 1;
 };

@@ -13,20 +13,21 @@
 
 namespace weft::staged {
 
-/// A collective, or messages that complete together, on their way through the host. One thread makes and enqueues it,
-/// the courier's carries it.
+/// A collective, or messages that complete together, on the way through the host. The thread that makes calls creates
+/// and enqueues it; the courier's thread does the host's part.
 struct Job {
-  Call call;                       ///< its number, time limit and what reports say of it
-  std::unique_ptr<Plan> plan;      ///< of a collective
-  std::vector<Message> messages;   ///< or these; `data` is pinned memory, whole
+  Call call;                       ///< its number, its time limit, and what reports say about it
+  std::unique_ptr<Plan> plan;      ///< of a collective; null for messages
+  std::vector<Message> messages;   ///< of messages; each `data` is pinned memory for the whole message
   std::vector<void*> device_data;  ///< where their data is on the device
   std::vector<std::shared_ptr<std::byte>> memory;
   std::uint32_t first = 0;  ///< number of its first step
   std::uint32_t steps = 1;
+  std::uint32_t last_of_work = 0;                      ///< number of the last step of all jobs that share its Work
   std::shared_ptr<cuda::SharedFailure> failure;        ///< its Work's
-  std::chrono::steady_clock::time_point exchanged_at;  ///< the courier's: when the host was through
+  std::chrono::steady_clock::time_point exchanged_at;  ///< set by the courier: when the host had finished
 
-  /// Set by the enqueueing thread when it is through: with a Work, or without where it failed.
+  /// Both are set by the enqueueing thread when it has finished; without a Work if it failed.
   std::shared_ptr<cuda::CudaWork> work;
   std::atomic<bool> enqueued{false};
 
@@ -48,7 +49,7 @@ struct Job {
     return copies;
   }
 
-  /// Whether GPUs exchange data of it without the host.
+  /// Whether GPUs exchange some of its data without the host.
   [[nodiscard]] bool goes_inside() const noexcept { return plan && plan->goes_inside(); }
   [[nodiscard]] std::uint32_t last() const noexcept { return first + steps - 1; }
 };

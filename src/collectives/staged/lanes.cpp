@@ -32,8 +32,8 @@ Stream high_priority_stream(Options const& options) {
 
 Lanes::Lanes(Options const& options)
     : cuda(*options.cuda),
-      signals(cuda),
-      pool(cuda),
+      signals(options.device, cuda),
+      pool(options.device, cuda),
       events(options.device, cudaEventDisableTiming, cuda),
       works(options.device, cuda),
       begun(events.take()),
@@ -110,8 +110,8 @@ void Lanes::go_out(std::size_t step, std::uint32_t number, Copies const& copies)
   cuda::check(cuda, cuda.stream_write_value(out->handle(), signals.copied(), number), "cuStreamWriteValue32");
 }
 
-// Waits for the copy out by an event too: after a failure nobody waits for the word any more, but the buffers are not
-// the call's before its stream gets there.
+// The signal alone would imply that the copy out is done. After a failure, though, it is set early, so the copy in also
+// waits for the copy out by an event: the buffers belong to the call only once its stream has come to it.
 void Lanes::come_in(std::size_t step, std::uint32_t number, Copies const& copies) const {
   auto const slot = step % Staging::kSlots;
   wait(*in, copied[slot]);

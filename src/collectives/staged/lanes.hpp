@@ -12,11 +12,12 @@
 
 namespace weft::staged {
 
-/// A stream for communication: what is enqueued on it goes before what ordinary streams do.
+/// A stream for communication: the GPU prefers its work to that of ordinary streams.
 [[nodiscard]] Stream high_priority_stream(Options const& options);
 
-/// What one rank's steps go along: a stream for each direction of copies, one for what GPUs do without the host, and
-/// how they wait for one another and for the host. The thread that makes calls.
+/// The streams of one rank's steps: one for each direction of copies and one for what GPUs do without the host, with
+/// the events and signals by which they wait for one another and for the host. Used by the thread that makes calls
+/// only.
 struct Lanes {
   /// @throws Error{unsupported} where streams cannot wait for the host; Error{out_of_memory|system}
   explicit Lanes(Options const& options);
@@ -30,17 +31,18 @@ struct Lanes {
   void record(Event const& event, cuda::CudaStream const& on) const;
   void wait(cuda::CudaStream const& on, Event const& event) const;
   void copy(Copies const& copies, cudaMemcpyKind kind, cuda::CudaStream const& on) const;
-  /// What comes now follows what is on `on`, and the jobs so far: calls keep their order on any stream, and slots are
-  /// used again. Where the job goes `inside`, the host is told when its turn has come.
+  /// Begins a job, whose first step has number `first`. What is enqueued on the lanes from now on waits for what is on
+  /// `on` and for all earlier jobs: calls keep their order on any stream, and slots are reused. If the job goes
+  /// `inside`, the GPU tells the host when it gets here.
   void begin(cuda::CudaStream const& on, std::uint32_t first, bool inside) const;
-  // Steps of a job, numbered `number` among all, `step` among its own, whose slot they use.
+  // Below, `number` counts the steps of all jobs, `step` those of the job; `step` chooses the slot.
   void go_out(std::size_t step, std::uint32_t number, Copies const& copies) const;
   void come_in(std::size_t step, std::uint32_t number, Copies const& copies) const;
-  /// All of the step is through when `on`, the last that has a part in it, is.
+  /// Marks the end of the step on `on`, the last stream that takes part in it.
   void land(std::size_t step, std::uint32_t number, cuda::CudaStream const& on) const;
-  /// Waits until nothing is under way on the lanes, but not long; whether that is so.
+  /// Waits briefly until nothing is under way on the lanes. Returns whether that was reached.
   [[nodiscard]] bool come_to_rest() const noexcept;
-  /// `to` goes on when `from` is here.
+  /// Makes `to` wait for what is on `from` now.
   void hand_over(Event const& event, cuda::CudaStream const& from, cuda::CudaStream const& to) const {
     record(event, from);
     wait(to, event);
@@ -51,14 +53,14 @@ struct Lanes {
   PinnedPool pool;
   cuda::EventPool events;
   cuda::WorkPool works;
-  Event begun;                                ///< the caller's stream is where the call is
-  std::array<Event, Staging::kSlots> copied;  ///< of each slot the last step: it is there
-  std::array<Event, Staging::kSlots> landed;  ///< and its result is back
-  std::array<Event, Staging::kSlots> ready;   ///< the GPUs are through with what comes before the copy out
-  std::array<Event, Staging::kSlots> back;    ///< the copy in is, where the GPUs have something to do with it
+  Event begun;                                ///< the caller's stream has come to the call
+  std::array<Event, Staging::kSlots> copied;  ///< per slot, its latest step: the copy out is done
+  std::array<Event, Staging::kSlots> landed;  ///< its result is on the device
+  std::array<Event, Staging::kSlots> ready;   ///< the GPUs have done what comes before the copy out
+  std::array<Event, Staging::kSlots> back;    ///< the copy in is done, where the GPUs work on its data afterwards
   std::shared_ptr<cuda::CudaStream> out;
   std::shared_ptr<cuda::CudaStream> in;
-  std::shared_ptr<cuda::CudaStream> among;  ///< what GPUs do without the host; null where that is nothing
+  std::shared_ptr<cuda::CudaStream> among;  ///< for what GPUs do without the host; null without an Inside
 };
 
 }  // namespace weft::staged

@@ -12,15 +12,18 @@
 
 namespace weft::staged {
 
-/// Pinned host memory of `bytes`, zeroed. @throws Error{out_of_memory|system}
-[[nodiscard]] std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes, cuda::CudaFunctions const& cuda);
+/// `bytes` of zeroed host memory, pinned for `device`. @throws Error{out_of_memory|system}
+[[nodiscard]] std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes, int device,
+                                                         cuda::CudaFunctions const& cuda);
 
-/// Pinned memory of any size that is used again: pinning takes longer than most messages. Any thread.
+/// Pinned memory of any size, reused because pinning takes longer than most messages. Any thread.
 class PinnedPool {
  public:
-  explicit PinnedPool(cuda::CudaFunctions const& cuda) : free_(std::make_shared<Free>()), cuda_(cuda) {}
+  PinnedPool(int device, cuda::CudaFunctions const& cuda)
+      : free_(std::make_shared<Free>()), device_(device), cuda_(cuda) {}
 
-  /// Goes back with its last owner, who may outlive the pool. Not zeroed.
+  /// Takes memory of at least `bytes`, not zeroed. It returns to the pool with its last owner, which may outlive the
+  /// pool.
   [[nodiscard]] std::shared_ptr<std::byte> take(std::size_t bytes);
 
  private:
@@ -30,19 +33,21 @@ class PinnedPool {
     std::array<std::vector<std::shared_ptr<std::byte>>, 64> blocks;  // by power of two
   };
   std::shared_ptr<Free> free_;
+  int const device_;
   cuda::CudaFunctions const& cuda_;
 };
 
-/// How far steps have come, in pinned memory: each word is written by one side and waited for by the other. Steps are
-/// numbered from 1; numbers may wrap.
+/// How far steps have come, as words in pinned memory: the GPU or the host writes each word, and the other waits for it
+/// or reads it. Steps are numbered from 1; the numbers may wrap around.
 class Signals {
  public:
-  explicit Signals(cuda::CudaFunctions const& cuda);
+  Signals(int device, cuda::CudaFunctions const& cuda);
 
-  [[nodiscard]] std::uint32_t* copied() const noexcept { return word(0); }     ///< by the GPU: the step is in its slot
-  [[nodiscard]] std::uint32_t* exchanged() const noexcept { return word(1); }  ///< by the host: its result is
+  [[nodiscard]] std::uint32_t* copied() const noexcept { return word(0); }     ///< by the GPU: data is in the slot
+  [[nodiscard]] std::uint32_t* exchanged() const noexcept { return word(1); }  ///< by the host: the result is there
   [[nodiscard]] std::uint32_t* landed() const noexcept { return word(2); }     ///< by the GPU: the result is back
-  /// By the GPU, of jobs whose plan goes inside: the call's stream is where the call is. Told for the first step.
+  /// By the GPU, for jobs whose plan goes inside: the call's stream has come to the call. Written with the job's first
+  /// step.
   [[nodiscard]] std::uint32_t* reached() const noexcept { return word(3); }
 
   static void set(std::uint32_t* word, std::uint32_t step) noexcept {
@@ -54,7 +59,7 @@ class Signals {
 
  private:
   static constexpr std::size_t kWords = 4;
-  static constexpr std::size_t kApart = 128;  // bytes: no two in the cache lines that are fetched together
+  static constexpr std::size_t kApart = 128;  // bytes: no two words in cache lines that are fetched together
   [[nodiscard]] std::uint32_t* word(std::size_t index) const noexcept {
     return reinterpret_cast<std::uint32_t*>(memory_.get() + index * kApart);
   }

@@ -10,17 +10,17 @@
 
 namespace weft::staged {
 
-/// Where a step's bytes are on the host: what the rank gives, and what it gets.
+/// Where a step's bytes are in host memory: what the rank gives, and what it gets.
 struct Slot {
   std::byte* send = nullptr;
   std::byte* recv = nullptr;
 };
 
-/// One rank's part of a collective of device memory, divided into steps: of each, what the GPUs of a host do among
-/// themselves first, what goes from the device to the host, the collective there, what comes back, and what the GPUs do
-/// with that. What step k writes no later one reads.
+/// One rank's part of a collective on device memory, divided into steps. A step has five parts: what the GPUs of a host
+/// do among themselves first, the copies from the device to the host, the collective there, the copies back, and what
+/// the GPUs do with the result. No step reads what an earlier one wrote.
 ///
-/// The thread that makes calls makes it and asks for all but exchange(), which is the courier's.
+/// The thread that makes calls creates the plan and calls its functions, except exchange(), which the courier calls.
 class Plan {
  public:
   /// `call` owns its parts.
@@ -30,21 +30,22 @@ class Plan {
   Plan& operator=(Plan const&) = delete;
 
   [[nodiscard]] Call const& call() const noexcept { return call_; }
-  /// This rank's, at least 1. Where only some ranks know of parts, the ranks' differ: the others go on with empty ones.
+  /// This rank's number of steps, at least 1. If only some ranks know the parts' sizes, the numbers differ; ranks with
+  /// fewer steps then take part in the remaining ones without data.
   [[nodiscard]] virtual std::size_t steps() const noexcept = 0;
 
-  /// From the device to the slot, before exchange().
+  /// The copies from the device to the slot, before exchange().
   [[nodiscard]] virtual Copies copies_out(std::size_t step, Slot const& slot) const = 0;
-  /// Back, after it.
+  /// The copies back, after exchange().
   [[nodiscard]] virtual Copies copies_in(std::size_t step, Slot const& slot) const = 0;
-  /// Collective. Returns when it is through. @throws Error
+  /// The collective on the host. Returns when it has finished. @throws Error
   virtual void exchange(std::size_t step, Slot const& slot) const = 0;
 
-  /// Whether before() and after() are anything.
+  /// Whether before() and after() may have calls.
   [[nodiscard]] virtual bool goes_inside() const noexcept { return false; }
-  /// Calls among the ranks that Inside has, by their numbers there, before copies_out().
+  /// Calls among the ranks of Inside, in Inside's rank numbers, before copies_out().
   [[nodiscard]] virtual std::vector<Call> before(std::size_t /*step*/) const { return {}; }
-  /// And after copies_in().
+  /// The same after copies_in().
   [[nodiscard]] virtual std::vector<Call> after(std::size_t /*step*/) const { return {}; }
 
   /// For people: "through pinned host memory"

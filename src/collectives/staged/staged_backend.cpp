@@ -16,20 +16,20 @@
 namespace weft::staged {
 namespace {
 
-/// The ranks' communicator in host memory that calls go through: the courier's own.
+/// Makes the host communicator that calls go through. Only the courier uses it.
 Communicator create_host(DeviceSetup const& setup) {
   auto with = setup.options;
   with.emulated_link.reset();
   with.progress = nullptr;
   with.heap = nullptr;
   with.small_staging = true;         // its large buffers are symmetric memory
-  with.config->flight_recorder = 0;  // the device's calls are recorded
+  with.config->flight_recorder = 0;  // the device's calls are recorded instead
   with.name.clear();
   std::shared_ptr<Bootstrap> const ranks(std::shared_ptr<void>(), &setup.bootstrap);  // for the time of this
   return Communicator::create(ranks, with);
 }
 
-/// Collective: every rank's, or none's.
+/// Collective. Succeeds on every rank, or throws on every rank.
 std::unique_ptr<Lanes> make_lanes(Options const& options, Bootstrap& bootstrap) {
   std::unique_ptr<Lanes> lanes;
   Outcome mine;
@@ -52,7 +52,7 @@ StagedBackend::StagedBackend(Options const& options, DeviceSetup const& setup)
       own_stream_(high_priority_stream(options)),
       lanes_(make_lanes(options, setup.bootstrap)),
       host_(create_host(setup)),
-      staging_(host_, Staging::region_for(options.chunk_bytes, size_), cuda()),
+      staging_(host_, Staging::region_for(options.chunk_bytes, size_), options.device, cuda()),
       inside_(options.inside ? options.inside(host_) : nullptr),
       recorder_(FlightRecorder::create(setup.bootstrap, *setup.options.config,
                                        setup.options.name.empty() ? name() : setup.options.name + "/" + name())) {
@@ -61,7 +61,7 @@ StagedBackend::StagedBackend(Options const& options, DeviceSetup const& setup)
       Courier::Setup{&cuda(), &host_, &staging_, &lanes_->signals, recorder_.get(), inside_.get(), device_});
 }
 
-// Nobody carries any more; then the GPU is through with the slots.
+// First the courier ends its jobs, then the GPU its copies; only then are the slots free.
 StagedBackend::~StagedBackend() {
   courier_.reset();
   lanes_.reset();
@@ -94,7 +94,7 @@ std::unique_ptr<Plan> StagedBackend::plan(Call const& call) {
 std::shared_ptr<Job> StagedBackend::job_of(Call& call, Failure failure) {
   call.sequence = ++issued_;
   call.on_stream = true;
-  if (!call.parts_storage) call.own_parts();  // those of a group have theirs
+  if (!call.parts_storage) call.own_parts();  // a group's calls own theirs already
   recorder_->enqueue(call);
   auto job = std::make_shared<Job>();
   job->call = call;
@@ -124,7 +124,7 @@ std::shared_ptr<Work::State> StagedBackend::run(Call& call, Stream const* stream
   courier_->throw_if_failed();
   auto& on = stream_for(stream);
   refuse_capture(on, call);
-  auto const failure = std::make_shared<cuda::SharedFailure>();
+  auto const failure = make_failure();
   return launch({job_of(call, failure)}, on, failure, stream == nullptr);
 }
 
@@ -132,7 +132,7 @@ std::shared_ptr<Work::State> StagedBackend::run(Batch const& batch, Stream const
   courier_->throw_if_failed();
   auto& on = stream_for(stream);
   refuse_capture(on, batch.calls.empty() ? batch.transfer : batch.calls.front());
-  auto const failure = std::make_shared<cuda::SharedFailure>();
+  auto const failure = make_failure();
   std::vector<std::shared_ptr<Job>> jobs;
   for (auto& call : batch.calls) jobs.push_back(job_of(call, failure));
   if (!batch.messages.empty()) jobs.push_back(job_of(batch, failure));
@@ -145,6 +145,9 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
     job->first = steps_ + 1;
     steps_ += job->steps;
     explain(*job);
+  }
+  for (auto const& job : jobs) {
+    job->last_of_work = steps_;
     courier_->submit(job);
   }
   std::shared_ptr<cuda::CudaWork> work;
@@ -161,7 +164,7 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
     job->enqueued.store(true, std::memory_order_release);
   }
   if (!work) {
-    // What was enqueued of it uses the buffers, which the caller may free.
+    // The part that was enqueued uses the buffers, which the caller may free after this throws.
     if (!lanes_->come_to_rest()) std::rethrow_exception(still_in_use(courier_->failure(), jobs.front()->call));
     courier_->throw_if_failed();
   }
@@ -172,8 +175,8 @@ std::shared_ptr<Work::State> StagedBackend::launch(std::vector<std::shared_ptr<J
   return nullptr;
 }
 
-// Steps are enqueued in the order in which they depend on one another: a slot's next copy out comes after the copy in
-// that empties it.
+// Steps are enqueued in the order of their dependencies: a slot's next copy out comes after the copy in that empties
+// the slot.
 void StagedBackend::enqueue(Job const& job, cuda::CudaStream& on) {
   lanes_->begin(on, job.first, job.goes_inside());
   constexpr auto kAhead = Staging::kSlots - 1;
@@ -193,8 +196,8 @@ void StagedBackend::go_out(Job const& job, std::size_t step) {
   lanes.go_out(step, job.first + static_cast<std::uint32_t>(step), job.copies_out(step, staging_.slot(step)));
 }
 
-// On `among` a step's last calls come before those that begin the step which has its slot next, so that has the slot's
-// memory on the device too.
+// On `among`, a step's last calls come before the first calls of the next step that uses the same slot. So that step
+// can also use the slot's memory on the device.
 void StagedBackend::come_in(Job const& job, std::size_t step) {
   auto const& lanes = *lanes_;
   auto const number = job.first + static_cast<std::uint32_t>(step);
@@ -244,7 +247,7 @@ std::unique_ptr<DeviceFactory> StagedBackend::split(int color, int /*key*/) {
 }
 
 std::unique_ptr<DeviceFactory> StagedBackend::renew(std::vector<int> const& /*lost*/) {
-  fail(ErrorCode::aborted, "another communicator takes the place of this one");  // unless it has failed
+  fail(ErrorCode::aborted, "another communicator takes the place of this one");  // no effect if it has failed already
   courier_->await_idle();
   return factory(options_);
 }

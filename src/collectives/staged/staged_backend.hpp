@@ -17,20 +17,20 @@
 
 namespace weft::staged {
 
-/// Collectives of device memory through pinned memory of the host, and a communicator there that does them: any of the
-/// host's back ends, all operations, types and operators that it has. Chunk after chunk, so that one is copied out, one
-/// exchanged and one copied in at the same time (see Plan, Staging, Courier).
+/// Collectives on device memory through pinned host memory, where a host communicator does the collective: with any
+/// host back end, and all operations, types and operators that it has. Data goes in chunks, so that one chunk is copied
+/// out, one exchanged and one copied in at the same time (see Plan, Staging, Courier).
 ///
-/// All of a call's copies are enqueued when it is made, on two streams of the back end's own: the caller's stream waits
-/// for the last by an event, and the host for nothing. What a copy in waits for, that the host has exchanged the step,
-/// is a word in pinned memory. Where GPUs reach one another without the host (see Inside), what they do is enqueued
-/// between the copies, on a third stream. Nothing that such a wait depends on is enqueued behind it, so it does no harm
-/// where streams share a queue of the GPU's.
+/// All copies of a call are enqueued when the call is made, on two streams of the back end's own. The caller's stream
+/// waits for the last copy by an event; the host waits for nothing. A copy in waits on a word in pinned memory until
+/// the host has exchanged its step. Where GPUs reach one another without the host (see Inside), their work is enqueued
+/// between the copies, on a third stream. Nothing that such a wait depends on is enqueued behind it, so there is no
+/// deadlock where streams share a hardware queue of the GPU.
 class StagedBackend final : public DeviceBackend {
  public:
   /// Collective over setup.bootstrap.
   StagedBackend(Options const& options, DeviceSetup const& setup);
-  /// Waits for what is pending, which ends in time or fails, and for the GPU to be through with its copies.
+  /// Waits for pending calls, each of which ends within its time limit or fails, and for the GPU's copies.
   ~StagedBackend() override;
   StagedBackend(StagedBackend const&) = delete;
   StagedBackend& operator=(StagedBackend const&) = delete;
@@ -53,8 +53,12 @@ class StagedBackend final : public DeviceBackend {
   [[nodiscard]] std::string name() const { return options_.inside ? "hierarchical" : "staged"; }
   [[nodiscard]] cuda::CudaFunctions const& cuda() const noexcept { return *options_.cuda; }
   [[nodiscard]] cuda::CudaStream& stream_for(Stream const* stream);
-  /// What runs with a graph nobody would carry. @throws Error{unsupported}
+  /// A graph's later launches would have no job for the courier. @throws Error{unsupported} if `on` is being captured.
   void refuse_capture(cuda::CudaStream const& on, Call const& call) const;
+  /// Makes the failure of a Work.
+  [[nodiscard]] Failure make_failure() const {
+    return std::make_shared<cuda::SharedFailure>(inside_ ? inside_->told() : cuda::SharedFailure::Elsewhere());
+  }
   [[nodiscard]] std::shared_ptr<Job> job_of(Call& call, Failure failure);
   [[nodiscard]] std::shared_ptr<Job> job_of(Batch const& batch, Failure failure);
   /// Enqueues the jobs on `on` as one Work.
@@ -70,7 +74,7 @@ class StagedBackend final : public DeviceBackend {
   Device const device_;
   int const rank_;
   int const size_;
-  Stream own_stream_;  // of calls without one
+  Stream own_stream_;  // for calls without a stream
   std::unique_ptr<Lanes> lanes_;
   Communicator host_;
   Staging staging_;

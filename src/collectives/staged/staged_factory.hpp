@@ -13,15 +13,15 @@ namespace weft::staged {
 struct Options {
   cuda::CudaFunctions const* cuda = nullptr;
   int device = 0;
-  /// Of a step in either direction, in all pieces: as much as keeps the copies' and the host's fixed costs small, and
-  /// in the caches of the host. Equal on all ranks.
+  /// Bytes of a step in either direction, over all pieces: enough to make the fixed costs of copies and of the host
+  /// small, and little enough for the host's caches. Equal on all ranks.
   std::size_t chunk_bytes = std::size_t{4} << 20;
-  /// What GPUs do without the host; null: nothing. Collective over `host`, the back end's own communicator, which
-  /// outlives it: throws on every rank, or none.
+  /// Makes the Inside, by which GPUs exchange data without the host; null: there is none. Collective over `host`, the
+  /// back end's own communicator, which outlives the Inside. Throws on every rank, or none.
   std::function<std::unique_ptr<Inside>(Communicator& host)> inside = nullptr;
 };
 
-/// Device memory through host memory: needs nothing but the CUDA runtime.
+/// Makes back ends for device memory that go through host memory. They need nothing but the CUDA runtime.
 [[nodiscard]] std::unique_ptr<DeviceFactory> factory(Options const& options);
 
 }  // namespace weft::staged

@@ -1,4 +1,5 @@
-// all_gather: each piece crosses to every other host once, by its place; then the ranks of a host share what came.
+// all_gather: each piece crosses to every other host once, among the ranks of its owner's place; then the ranks of each
+// host exchange what they received.
 #include "collectives/two_level/piece_plan.hpp"
 #include "collectives/two_level/plans.hpp"
 

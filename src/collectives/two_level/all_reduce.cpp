@@ -1,4 +1,5 @@
-// all_reduce: the ranks of a host combine a share each, those of a place combine theirs, and the host's share again.
+// all_reduce: each rank of a host combines one share of the host's data; the ranks of a place combine their shares
+// across hosts; then the ranks of each host gather all shares.
 #include "collectives/two_level/plans.hpp"
 #include "collectives/two_level/shared_plan.hpp"
 

@@ -1,5 +1,5 @@
-// broadcast: the root deals shares to the ranks of its host, each of which gives its own to the others of its place,
-// and every host's ranks share what they have.
+// broadcast: the root scatters shares to the ranks of its host; each of them sends its share to the other ranks of its
+// place; then the ranks of every host exchange their shares.
 #include "collectives/two_level/plans.hpp"
 #include "collectives/two_level/shared_plan.hpp"
 

@@ -1,4 +1,4 @@
-// A call that NCCL does altogether, where it reaches all ranks. The host compares what the ranks call meanwhile.
+// A call that NCCL does entirely, where it reaches all ranks. Meanwhile the host compares what the ranks call.
 #include "collectives/two_level/plans.hpp"
 
 namespace weft::two_level {

@@ -13,15 +13,15 @@
 
 namespace weft::two_level {
 
-/// Hosts with as many ranks each, and what plans go through there. A rank's place is its number among the ranks of its
-/// host; those of one place, a rank of each host, exchange data through host memory, all places at once.
+/// Hosts with equally many ranks, and the resources that plans use. A rank's place is its number among the ranks of its
+/// host. The ranks of one place, one from each host, exchange data through host memory; all places do so at once.
 struct Levels {
   explicit Levels(HostLayout where) : layout(std::move(where)) {}
 
   HostLayout const layout;
-  /// The ranks of this one's place, by their hosts. The courier's; empty where there is but one host.
+  /// The ranks of this rank's place, in the order of their hosts. Only the courier uses it; empty with a single host.
   mutable std::optional<Communicator> across;
-  /// On the device: staged::Staging::kSlots regions.
+  /// Device memory: staged::Staging::kSlots regions of `region_bytes`.
   std::shared_ptr<std::byte> scratch;
   std::size_t region_bytes = 0;
 
@@ -29,7 +29,7 @@ struct Levels {
   [[nodiscard]] std::size_t places() const noexcept { return layout.locals().size(); }
   [[nodiscard]] int host() const noexcept { return layout.host_of(layout.rank()); }
   [[nodiscard]] std::size_t hosts() const noexcept { return layout.hosts().size(); }
-  /// The rank of this one's place there.
+  /// The rank on `host` that has this rank's place.
   [[nodiscard]] int rank_on(std::size_t host) const noexcept {
     return layout.hosts()[host][static_cast<std::size_t>(place())];
   }
@@ -38,7 +38,7 @@ struct Levels {
   }
 };
 
-/// Elements of a buffer, a part for every place.
+/// A buffer divided into a part for every place, in elements.
 struct PartsOfPlaces {
   std::vector<std::size_t> counts;
   std::vector<std::size_t> offsets;
@@ -49,8 +49,8 @@ struct PartsOfPlaces {
   }
 };
 
-/// A call among the ranks of a host: `equal` where the parts are, side by side, and `unequal` otherwise. Its whole
-/// buffer begins at `base`, in elements of that whose parts they are.
+/// A call among the ranks of a host, made by inner(): operation `equal` if the parts are equal and side by side, else
+/// `unequal`. Its buffer begins at element `base` of the buffer that the parts are in.
 struct InnerCall {
   Call call;
   std::size_t base = 0;
@@ -58,8 +58,8 @@ struct InnerCall {
 [[nodiscard]] InnerCall inner(Call const& outer, Operation equal, Operation unequal, PartsOfPlaces const& parts,
                               int place);
 
-/// What ranks of a host combine by, and what combines the hosts' results: the mean of equally many is the mean of
-/// their means, and a scale is for contributions alone.
+/// The operator that combines the hosts' results, where the ranks of a host combine by `op`. The hosts have equally
+/// many ranks, so the mean of their means is the mean of all; premul_sum scales only the ranks' own contributions.
 [[nodiscard]] inline ReduceOp between_hosts(ReduceOp op) noexcept {
   return op == ReduceOp::premul_sum ? ReduceOp::sum : op;
 }

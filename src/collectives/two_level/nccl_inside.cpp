@@ -10,6 +10,7 @@
 #include "collectives/communicator_bootstrap.hpp"
 #include "collectives/device_access.hpp"
 #include "collectives/host_order.hpp"
+#include "collectives/nccl/failure_board.hpp"
 #include "collectives/nccl/issuer.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
 #include "collectives/nccl/nccl_types.hpp"
@@ -17,13 +18,15 @@
 #include "collectives/two_level/levels.hpp"
 #include "collectives/two_level/plans.hpp"
 #include "core/host_identity.hpp"
+#include "core/log.hpp"
 #include "runtime/cuda/check.hpp"
 #include "weft/memory.hpp"
 
 namespace weft::two_level {
 namespace {
 
-HostLayout find_hosts(Options const& options, Bootstrap& ranks) {
+/// Collective: the names of all ranks' hosts.
+std::vector<std::string> host_names(Options const& options, Bootstrap& ranks) {
   struct Name {
     char text[kMostHostIdCharacters + 1] = {};
   } mine;
@@ -33,9 +36,20 @@ HostLayout find_hosts(Options const& options, Bootstrap& ranks) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     Name name;
     std::memcpy(&name, bytes.data() + static_cast<std::size_t>(rank) * sizeof name, sizeof name);
-    names.emplace_back(options.spans ? "" : name.text);
+    names.emplace_back(name.text);
   }
+  return names;
+}
+
+HostLayout find_hosts(Options const& options, Bootstrap& ranks) {
+  auto names = host_names(options, ranks);
+  if (options.spans) std::fill(names.begin(), names.end(), "");
   return {ranks.rank(), HostLayout::number(names)};
+}
+
+bool are_on_one_host(Options const& options, Bootstrap& ranks) {
+  auto const names = host_names(options, ranks);
+  return std::all_of(names.begin(), names.end(), [&](auto const& name) { return name == names.front(); });
 }
 
 std::shared_ptr<std::byte> allocate_scratch(nccl::Libraries const& libraries, std::size_t bytes) {
@@ -48,13 +62,13 @@ std::shared_ptr<std::byte> allocate_scratch(nccl::Libraries const& libraries, st
                                                std::byte* pointer) { static_cast<void>(cuda.free(pointer)); }};
 }
 
-/// Reductions in parts of a host may differ in their last bits from those in rank order.
+/// Such calls reduce: combined host by host, results may differ in their last bits from those in rank order.
 bool is_reducing(Operation operation) noexcept {
   return operation == Operation::all_reduce || operation == Operation::reduce ||
          operation == Operation::reduce_scatter || operation == Operation::reduce_scatter_v;
 }
 
-/// Of all ranks' parts.
+/// The call's bytes over all ranks' parts.
 std::size_t bytes_in_all(Call const& call, int ranks) noexcept {
   auto const operation = call.contract.operation;
   bool const of_each = operation == Operation::all_gather || operation == Operation::reduce_scatter;
@@ -63,9 +77,10 @@ std::size_t bytes_in_all(Call const& call, int ranks) noexcept {
 
 class NcclInside final : public staged::Inside {
  public:
-  NcclInside(std::shared_ptr<nccl::NcclCommunicator> communicator, std::unique_ptr<Levels const> levels,
-             std::size_t flat_bytes, Reproducibility reproducibility)
+  NcclInside(std::shared_ptr<nccl::NcclCommunicator> communicator, std::optional<nccl::FailureBoard> board,
+             std::unique_ptr<Levels const> levels, std::size_t flat_bytes, Reproducibility reproducibility)
       : communicator_(std::move(communicator)),
+        board_(std::move(board)),
         levels_(std::move(levels)),
         order_(levels_->layout.hosts()),
         flat_bytes_(flat_bytes),
@@ -82,7 +97,7 @@ class NcclInside final : public staged::Inside {
       case Operation::all_gather_v: return all_gather(call, *levels_);
       case Operation::reduce_scatter:
       case Operation::reduce_scatter_v: return reduce_scatter(call, *levels_);
-      // What goes from one rank to another crosses once either way, and a root's own link is what limits it.
+      // Data from one rank to another crosses hosts once either way, and the limit is the root's own link.
       default: return nullptr;
     }
   }
@@ -98,6 +113,13 @@ class NcclInside final : public staged::Inside {
     issuer.finish();
   }
 
+  void tell(ErrorCode code, std::string const& reason) noexcept override {
+    if (board_) board_->fail(code, reason);
+  }
+  [[nodiscard]] cuda::SharedFailure::Elsewhere told() const override {
+    if (!board_) return {};
+    return [board = *board_] { return board.error(); };
+  }
   [[nodiscard]] std::optional<Error> failure() noexcept override {
     if (communicator_->is_stopped()) return std::nullopt;
     auto const state = communicator_->async_error();
@@ -114,9 +136,9 @@ class NcclInside final : public staged::Inside {
   void abort(std::function<bool()> const& enough) noexcept override { static_cast<void>(communicator_->abort(enough)); }
 
  private:
-  /// The same on all ranks.
+  /// Whether NCCL does the call. The same on all ranks.
   [[nodiscard]] bool has_nccl(Call const& call) const {
-    if (call.contract.operation == Operation::barrier) return false;  // that all agree is one
+    if (call.contract.operation == Operation::barrier) return false;  // comparing the contracts is one already
     try {
       nccl::check_supported(call, reproducibility_);
     } catch (Error const&) {
@@ -131,16 +153,17 @@ class NcclInside final : public staged::Inside {
   }
 
   std::shared_ptr<nccl::NcclCommunicator> communicator_;
+  std::optional<nccl::FailureBoard> board_;
   std::unique_ptr<Levels const> levels_;
   HostOrder const order_;
   std::size_t const flat_bytes_;
   Reproducibility const reproducibility_;
 };
 
-/// Options of a part of `host`'s ranks, whose errors tell which those are.
+/// Options of a communicator of some of `host`'s ranks; its errors tell which ranks these are.
 CommunicatorOptions named(Communicator const& host, std::vector<int> const& ranks) {
   auto with = host.options();
-  with.config->backend.reset();  // there is one for each kind of part
+  with.config->backend.reset();  // each part chooses the back end that suits it
   with.name = fmt::format("between hosts, whose ranks from 0 are ranks {}", fmt::join(ranks, ", "));
   return with;
 }
@@ -151,10 +174,29 @@ std::optional<Communicator> make_across(Communicator& host, Levels const& levels
   return host.split(levels.place(), levels.host(), named(host, ranks));
 }
 
-std::shared_ptr<nccl::NcclCommunicator> make_nccl(Options const& options, Communicator& host, Levels const& levels) {
+/// Calls also work without a board: failures are then heard of only through the host communicator.
+std::optional<nccl::FailureBoard> make_board(Bootstrap& ranks) {
+  try {
+    return nccl::FailureBoard::create(ranks);
+  } catch (Error const& error) {
+    log(LogLevel::info,
+        fmt::format("rank {} of a host's shares no memory with the others: {}", ranks.rank(), error.what()));
+    return std::nullopt;
+  }
+}
+
+struct Nccl {
+  std::shared_ptr<nccl::NcclCommunicator> communicator;
+  std::optional<nccl::FailureBoard> board;
+};
+
+Nccl make_nccl(Options const& options, Communicator& host, Levels const& levels) {
   auto locals = host.split(levels.host(), levels.place(), named(host, levels.layout.locals()));
   CommunicatorBootstrap ranks(*locals, nullptr);
-  return nccl::NcclCommunicator::create(options.libraries, ranks, host.options().config->timeout);
+  Nccl made;
+  made.communicator = nccl::NcclCommunicator::create(options.libraries, ranks, host.options().config->timeout);
+  if (are_on_one_host(options, ranks)) made.board = make_board(ranks);
+  return made;
 }
 
 }  // namespace
@@ -164,9 +206,9 @@ std::unique_ptr<staged::Inside> nccl_inside(Options const& options, Communicator
   auto levels = std::make_unique<Levels>(find_hosts(options, ranks));
   if (levels->hosts() > 1 && (levels->places() == 1 || !levels->layout.is_even())) return nullptr;
   if (levels->hosts() > 1) levels->across = make_across(host, *levels);
-  // As much as a slot has.
+  // As large as half a slot.
   levels->region_bytes = staged::Staging::region_for(options.chunk_bytes, host.size());
-  std::shared_ptr<nccl::NcclCommunicator> communicator;
+  Nccl made;
   Outcome mine;
   try {
     levels->scratch = allocate_scratch(options.libraries, staged::Staging::kSlots * levels->region_bytes);
@@ -175,13 +217,13 @@ std::unique_ptr<staged::Inside> nccl_inside(Options const& options, Communicator
   }
   agree(ranks, mine);
   try {
-    communicator = make_nccl(options, host, *levels);
+    made = make_nccl(options, host, *levels);
   } catch (Error const& error) {
     mine = Outcome::of(error);
   }
-  agree(ranks, mine);  // the other hosts' too
-  return std::make_unique<NcclInside>(std::move(communicator), std::move(levels), options.flat_bytes,
-                                      host.options().reproducibility);
+  agree(ranks, mine);  // fails here if any other host failed
+  return std::make_unique<NcclInside>(std::move(made.communicator), std::move(made.board), std::move(levels),
+                                      options.flat_bytes, host.options().reproducibility);
 }
 
 }  // namespace weft::two_level

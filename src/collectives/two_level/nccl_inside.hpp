@@ -8,9 +8,10 @@
 
 namespace weft::two_level {
 
-/// NCCL among the ranks of each host, or where `options.spans` (and where there is one host) among all. Collective over
-/// `host`, which all ranks have and which outlives it. Null where every call is to go through host memory: hosts of one
-/// rank each, or of unequally many, of which the larger ones' ranks would have nothing to do.
+/// Uses NCCL among the ranks of each host, or among all ranks if `options.spans` is set or there is only one host.
+/// Collective over `host`, a communicator of all ranks that outlives the result. Null if every call is to go through
+/// host memory: if each host has one rank, or if hosts have unequally many, where some ranks of the larger hosts would
+/// have nothing to do.
 /// @throws Error, on every rank, or none.
 [[nodiscard]] std::unique_ptr<staged::Inside> nccl_inside(Options const& options, Communicator& host);
 

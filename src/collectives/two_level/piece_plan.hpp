@@ -10,11 +10,11 @@
 
 namespace weft::two_level {
 
-/// Of collectives of a buffer that has a piece for every rank: step k has bytes [k·width, (k+1)·width) of each, as far
-/// as it has them. Each place has to do with the pieces of its ranks, one for each host.
+/// The plan of a collective on a buffer that has a piece for every rank. Step k handles bytes [k·width, (k+1)·width) of
+/// each piece, as far as the piece reaches. Each place handles the pieces of its ranks, one for each host.
 class PiecePlan : public staged::Plan {
  public:
-  /// `parts`: the pieces'; empty: equal ones.
+  /// `parts`: the pieces' sizes; empty: all pieces are equal.
   PiecePlan(Call call, Levels const& levels, Parts const& parts);
 
   [[nodiscard]] std::size_t steps() const noexcept override { return steps_; }
@@ -24,13 +24,13 @@ class PiecePlan : public staged::Plan {
   [[nodiscard]] Levels const& levels() const noexcept { return levels_; }
   [[nodiscard]] std::size_t element() const noexcept { return size_of(call().contract.dtype); }
   [[nodiscard]] std::size_t offset(std::size_t step) const noexcept { return step * width_; }
-  /// What a step has of `rank`'s piece, in the buffer of all.
+  /// The part of `rank`'s piece that a step handles, as a range of the whole buffer.
   [[nodiscard]] ByteRange range(std::size_t step, int rank) const noexcept;
   [[nodiscard]] ByteRange own(std::size_t step) const noexcept { return range(step, levels_.layout.rank()); }
-  /// Of all of this place's ranks.
+  /// Bytes that a step handles for all ranks of this place.
   [[nodiscard]] std::size_t bytes_of_place(std::size_t step) const noexcept;
   [[nodiscard]] std::vector<std::size_t> counts_of_place(std::size_t step) const;
-  /// A call about the pieces of a host's ranks, without its buffers; empty where a step has nothing of them.
+  /// A call about the pieces of a host's ranks, its buffers not set; empty if a step has nothing of these pieces.
   [[nodiscard]] std::optional<InnerCall> pieces_of(std::size_t host, std::size_t step, Operation equal,
                                                    Operation unequal) const;
   [[nodiscard]] CollectiveOptions how() const { return {.timeout = call().timeout}; }

@@ -7,15 +7,15 @@
 
 namespace weft::two_level {
 
-// How calls go that have a good form in two levels. `levels` outlives the plan.
+// Plans of the collectives that gain from two levels. `levels` outlives the plan.
 [[nodiscard]] std::unique_ptr<staged::Plan> all_reduce(Call const& call, Levels const& levels);
 [[nodiscard]] std::unique_ptr<staged::Plan> reduce(Call const& call, Levels const& levels);
 [[nodiscard]] std::unique_ptr<staged::Plan> broadcast(Call const& call, Levels const& levels);
-/// Of equal pieces, or unequal ones.
+/// The pieces of this and of reduce_scatter() may be unequal.
 [[nodiscard]] std::unique_ptr<staged::Plan> all_gather(Call const& call, Levels const& levels);
 [[nodiscard]] std::unique_ptr<staged::Plan> reduce_scatter(Call const& call, Levels const& levels);
 
-/// How any call goes that NCCL does among all ranks.
+/// The plan of any call that NCCL does among all ranks.
 [[nodiscard]] std::unique_ptr<staged::Plan> direct(Call const& call);
 
 }  // namespace weft::two_level

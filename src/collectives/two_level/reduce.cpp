@@ -1,5 +1,5 @@
-// reduce: as all_reduce, but only the root's host gets what its ranks have a share of, and only the root gets the
-// whole.
+// reduce: as all_reduce, but only the ranks of the root's host get the combined shares, and only the root gets all of
+// them.
 #include "collectives/two_level/plans.hpp"
 #include "collectives/two_level/shared_plan.hpp"
 

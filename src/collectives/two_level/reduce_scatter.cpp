@@ -1,5 +1,5 @@
-// reduce_scatter: the ranks of a host combine the pieces of all ranks, each those of its place, and the ranks of a
-// place what came of it on every host.
+// reduce_scatter: each rank of a host combines the host's contributions to the pieces of its place; then the ranks of a
+// place combine these results across hosts.
 #include "collectives/two_level/piece_plan.hpp"
 #include "collectives/two_level/plans.hpp"
 

@@ -9,8 +9,8 @@
 
 namespace weft::two_level {
 
-/// Of collectives of a whole buffer: step k has elements [k·width, (k+1)·width) of it, as far as they go, and every
-/// place of a host a share of them, as even as elements allow, which alone crosses to other hosts.
+/// The plan of a collective on a whole buffer. Step k handles elements [k·width, (k+1)·width), as far as the buffer
+/// reaches. Every place of a host has a share of them, as even as possible; only this share crosses to other hosts.
 class SharedPlan : public staged::Plan {
  public:
   SharedPlan(Call call, Levels const& levels);
@@ -28,9 +28,9 @@ class SharedPlan : public staged::Plan {
   [[nodiscard]] std::size_t bytes_of(std::size_t elements) const noexcept { return elements * element(); }
   /// This rank's share.
   [[nodiscard]] Range own(std::size_t step) const noexcept { return share(step, levels_.place()); }
-  /// A call about all places' shares, without its buffers.
+  /// A call about the shares of all places, its buffers not set.
   [[nodiscard]] InnerCall shares(std::size_t step, Operation equal, Operation unequal) const;
-  /// Of the own share, on the host.
+  /// This rank's share in host memory: what it gives and what it gets.
   [[nodiscard]] ConstBufferView given(std::size_t step, staged::Slot const& slot) const {
     return {slot.send, own(step).count, call().contract.dtype};
   }

@@ -5,7 +5,7 @@
 
 namespace weft::two_level {
 
-// Those that are split from this one's ask anew who is where.
+// Communicators split from this one find out anew which rank is on which host.
 std::unique_ptr<DeviceFactory> factory(Options const& options) {
   return staged::factory({.cuda = options.libraries.cuda,
                           .device = options.libraries.device,

@@ -43,7 +43,7 @@ void Announcer::run(Purpose const& purpose, Call const& call, void const* mine) 
   header_.contract = PackedContract(call.contract);
   header_.rank = channel_.rank();
   auto const blocks = blocks_in(0, n);
-  // Ranks whose calls differ may send more than this one expects.
+  // A rank whose call differs may send more than this one expects, so receive up to the limit.
   auto const ranks = static_cast<std::size_t>(n);
   capacity_ = sizeof(Header) + std::max(kMostBytes, ranks * most_combined_at_once(ranks));
   outgoing_.resize(std::max(outgoing_.size(), sizeof(Header) + std::max(blocks * bytes_, sizeof differing_)));

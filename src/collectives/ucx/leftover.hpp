@@ -9,10 +9,10 @@
 
 namespace weft::ucx {
 
-/// All that UCX uses of a message: where one is given up half-way, it stays until UCX is through with it.
+/// All memory that UCX uses for a message. If the message is given up half-way, this stays until UCX has finished.
 struct UcxBackend::Leftover {
   Envelope envelope;
-  std::unique_ptr<std::byte[]> body;  ///< where it is not the caller's memory
+  std::unique_ptr<std::byte[]> body;  ///< the rest of the message; null where UCX uses the caller's memory
   Pending envelope_operation;
   Pending body_operation;
 

@@ -1,5 +1,5 @@
-// Point-to-point messages over UCX. One of B bytes is an envelope, which carries up to 2 KiB and leaves at once, and
-// then the rest by itself, from memory to memory.
+// Point-to-point messages over UCX. A message is an envelope, which carries the first 2 KiB and is sent at once,
+// followed by the rest as one transfer, from memory to memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@ using p2p::at;
 namespace {
 
 constexpr std::size_t kInEnvelope = Envelope::kCapacity;
-/// While messages wait that have another way to come than UCX.
+/// Longest nap while messages may also come by the inner level, of which UCX does not know.
 constexpr std::chrono::milliseconds kOuterNap{1};
 
-/// Messages are not among the calls that sequence numbers count.
+/// Leaves the sequence number out: it counts calls, not messages.
 Purpose purpose_of_message(Call const& call) {
   Purpose purpose;
   purpose.timeout = call.timeout;
@@ -29,10 +29,10 @@ Purpose purpose_of_message(Call const& call) {
 
 }  // namespace
 
-/// A message on its way, with all that UCX uses of it.
+/// A message on its way, with all memory that UCX uses for it.
 class UcxBackend::Passage {
  public:
-  /// `staged`: the message's memory may go before UCX is through, so it works on a copy.
+  /// `staged`: the message's memory may be freed before UCX has finished, so UCX works on a copy.
   Passage(UcxBackend& backend, Call const& call, Message const& message, bool staged)
       : backend_(backend), call_(call), message_(message), staged_(staged), memory_(std::make_shared<Leftover>()) {}
 
@@ -42,7 +42,7 @@ class UcxBackend::Passage {
   [[nodiscard]] bool sends() const noexcept { return message_.direction == Message::Direction::send; }
   [[nodiscard]] std::shared_ptr<Leftover> const& memory() const noexcept { return memory_; }
 
-  /// Moves what can be moved now; true once the message is through.
+  /// Moves what can be moved now. True once the message is complete.
   bool advance() {
     if (done_) return true;
     if (!started_) start();
@@ -59,7 +59,7 @@ class UcxBackend::Passage {
     return done_ = true;
   }
 
-  /// Ends a receive of which advance() has seen nothing yet; false when it has, or it sends.
+  /// Takes back a receive of which advance() has seen nothing yet. False if it has, or if this is a send.
   [[nodiscard]] bool withdraw() {
     if (!started_) return true;
     if (sends() || opened_) return false;
@@ -106,7 +106,8 @@ class UcxBackend::Passage {
       memory_->body.reset(new std::byte[later_bytes()]);
       std::memcpy(memory_->body.get(), at(message_.data, kInEnvelope), later_bytes());
     }
-    // A receiver that refuses it says so before it asks for it, so that the sender hears of that first.
+    // The body leaves only when the receiver asks for it. A receiver that refuses the message says so before it asks,
+    // so that the sender hears of the refusal first.
     worker().start_send(memory_->body_operation, peer(), tag(), {body(), later_bytes()}, Worker::Sent::asked_for);
   }
 
@@ -128,10 +129,8 @@ class UcxBackend::Passage {
 
   [[noreturn]] void refuse(Envelope const& envelope, DataType dtype) {
     backend_.channel_.contradict(peer());
-    if (envelope.bytes > kInEnvelope) {  // its sender waits until the rest is taken
-      auto const rest = envelope.bytes - kInEnvelope;
-      memory_->body.reset(new std::byte[rest]);
-      worker().start_recv(memory_->body_operation, peer(), tag(), {memory_->body.get(), rest});
+    if (envelope.bytes > kInEnvelope) {  // the sender waits until the rest is taken, so take and discard it
+      worker().start_recv(memory_->body_operation, peer(), tag(), {});
       backend_.leave_behind(memory_);
     }
     auto const size = [](std::size_t bytes, DataType type) {
@@ -184,14 +183,14 @@ void UcxBackend::transfer(Call const& call, std::span<Message const> messages) {
     channel_.throw_if_failed();
     throw_if_contradicted();
     channel_.await(purpose, advance_all, waited_for);
-  } catch (Error const&) {
+  } catch (...) {  // any exception, also of exhausted memory: UCX still uses what the passages hold
     give_up(purpose, passages);
     throw;
   }
 }
 
 void UcxBackend::give_up(Purpose const& purpose, std::span<Passage> passages) noexcept {
-  // What others still wait for comes to its end first: a receiver takes what it was sent even if it refuses it.
+  // First completes what other ranks still wait for: a receiver takes what was sent to it even if it refuses it.
   auto const settled = [&] {
     return std::all_of(passages.begin(), passages.end(),
                        [](Passage& one) { return one.done() || one.memory()->is_done() || one.withdraw(); });
@@ -202,14 +201,14 @@ void UcxBackend::give_up(Purpose const& purpose, std::span<Passage> passages) no
   }
   try {
     if (!channel_.has_failed()) return channel_.await(purpose, settled, peer);
-  } catch (Error const&) {  // the first error is the one to tell
+  } catch (std::exception const&) {  // the caller rethrows the first error, which is the one to report
   }
   for (auto const& one : passages) {
     if (!one.done()) one.memory()->abandon(channel_.worker());
   }
 }
 
-/// A message that somebody else moves on; abandoned half-way, what UCX uses of it stays.
+/// A message that its owner moves on. If it is abandoned half-way, the memory that UCX uses for it is kept.
 class UcxBackend::KeptPassage final : public Transit {
  public:
   KeptPassage(UcxBackend& backend, Call const& call, Message const& message)

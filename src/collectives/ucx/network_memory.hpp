@@ -9,10 +9,10 @@
 
 namespace weft::ucx {
 
-/// What messages cost between ranks of `hosts` (the number of each one's), measured by the first communicator of so
-/// many ranks on so many hosts and remembered by the process for those after it. Assumed where rank 0 has no
-/// Config::tuning_cache: then nothing is to be measured. Collective over `bootstrap` and, where it measures, over
-/// `transport`; equal on all ranks.
+/// What messages cost between ranks; `hosts` has the number of each rank's host. The first communicator of so many
+/// ranks on so many hosts measures it, and the process remembers it for later ones. If rank 0 has no
+/// Config::tuning_cache, nothing is measured and the costs are assumed. Collective over `bootstrap` and, where it
+/// measures, over `transport`. The result is equal on all ranks.
 [[nodiscard]] p2p::NetworkCosts find_costs(Bootstrap& bootstrap, Transport& transport,
                                            CommunicatorOptions const& options, std::string const& devices,
                                            std::vector<int> const& hosts);

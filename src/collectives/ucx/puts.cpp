@@ -1,7 +1,8 @@
-// Calls in which every rank writes parts straight to where they belong in others' windows. All have begun the call once
-// it is announced, so nobody's results are in use any more; a second announcement says that all has been written.
-// Per rank with parts of b bytes: all_gather and all_to_all (n − 1)·b, gather b, of scatter the root (n − 1)·b. Takes
-// about 2α (a part and the word that it is there) and the bytes, and ⌈log2 n⌉·α for each announcement.
+// Calls in which every rank writes its parts directly to their destination in other ranks' windows. Once the call is
+// announced all ranks have begun it, so no rank uses its result buffer any more; a second announcement says that
+// everything has been written. Bytes sent per rank, with parts of b bytes: all_gather and all_to_all (n − 1)·b, gather
+// b, the root of a scatter (n − 1)·b. Takes about 2α (the part, and the confirmation that it has arrived) plus the time
+// of the bytes, and ⌈log2 n⌉·α for each announcement.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -14,10 +15,10 @@ namespace {
 
 using p2p::at;
 
-/// Shorter parts leave as messages, unasked.
+/// Shorter parts are sent as eager messages instead.
 constexpr std::size_t kLeastPut = Worker::kMostEager + 1;
 
-/// Puts under way. What is not done is ended for good.
+/// Puts under way. The destructor abandons those that are not done.
 class Puts {
  public:
   explicit Puts(Channel& channel) : channel_(channel) {}
@@ -45,7 +46,7 @@ bool has_root(Operation operation) noexcept {
   return operation == Operation::gather || operation == Operation::scatter;
 }
 
-/// Whether `rank` gets something from others.
+/// Whether `rank` gets something from other ranks.
 bool receives(Call const& call, int rank) noexcept {
   return !has_root(call.contract.operation) || call.is_root(rank) == (call.contract.operation == Operation::gather);
 }
@@ -65,7 +66,7 @@ bool UcxBackend::wants_puts(Call const& call) const noexcept {
 Windows::Place UcxBackend::place_of_results(Call const& call) const noexcept {
   auto const operation = call.contract.operation;
   if (!receives(call, rank())) return {};
-  if (operation == Operation::all_to_all && call.recv == call.send) return {};  // others would overwrite what goes out
+  if (operation == Operation::all_to_all && call.recv == call.send) return {};  // others would overwrite unsent data
   return windows_->find(call.recv, call.bytes() * (operation == Operation::scatter ? 1 : ranks()));
 }
 
@@ -82,7 +83,7 @@ bool UcxBackend::run_puts(Call const& call, Purpose const& purpose) {
 
   auto const bytes = call.bytes();
   auto const scatters = call.contract.operation == Operation::scatter;
-  auto const has_parts = scatters || call.contract.operation == Operation::all_to_all;  // of its own for every rank
+  auto const has_parts = scatters || call.contract.operation == Operation::all_to_all;  // a different one for each rank
   auto const source = [&](int to) { return at(call.send, has_parts ? static_cast<std::size_t>(to) * bytes : 0); };
   auto const offset = scatters ? 0 : static_cast<std::size_t>(rank()) * bytes;
   auto const gives = !scatters || call.is_root(rank());
@@ -99,7 +100,7 @@ bool UcxBackend::run_puts(Call const& call, Purpose const& purpose) {
   if (keeps && at(call.recv, offset) != source(rank())) std::memmove(at(call.recv, offset), source(rank()), bytes);
   puts.wait_all(purpose);
   auto closing = call;
-  closing.met = nullptr;  // they have met before
+  closing.met = nullptr;  // the first announcement has set it
   announcer_.announce(purpose, closing);
   return true;
 }

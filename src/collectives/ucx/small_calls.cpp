@@ -1,5 +1,5 @@
-// Calls whose buffers ride along with the announcement: every rank gets every rank's send buffer, or the root's, in
-// ⌈log2 n⌉ steps, and takes what it needs. With S bytes a send buffer, each rank sends (n − 1)·S.
+// Calls whose buffers travel in the announcement: in ⌈log2 n⌉ steps every rank gets every rank's send buffer, or only
+// the root's, and takes what it needs from it. With send buffers of S bytes, each rank sends (n − 1)·S.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,7 +16,7 @@ bool has_scales(Call const& call) noexcept {
   return call.contract.reduce == ReduceOp::premul_sum;
 }
 
-/// Parts that a send buffer consists of.
+/// How many parts a send buffer consists of.
 std::size_t sent_parts(Operation operation, std::size_t ranks) noexcept {
   switch (operation) {
     case Operation::reduce_scatter:
@@ -43,7 +43,7 @@ bool UcxBackend::is_small(Call const& call, double others_s) const noexcept {
   if (operation == Operation::barrier || size() == 1) return operation == Operation::barrier;
   if (has_unequal_parts(operation)) return false;
   if (combines(operation)) {
-    // Reductions by hosts are nowhere else, and their callers see to it that they are small.
+    // Only this path can reduce in the order of hosts; callers make sure that such reductions are small.
     if (hosts_.applies_to(call.contract.dtype, call.contract.reduce) && operation != Operation::scan &&
         operation != Operation::exscan) {
       return true;

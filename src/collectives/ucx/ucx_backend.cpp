@@ -15,14 +15,14 @@
 namespace weft::ucx {
 namespace {
 
-/// What a rank says of memory that all are to have.
+/// What a rank tells the others when all allocate symmetric memory.
 struct Answer {
   bool is_exhausted = false;
   bool wants_window = false;
   std::uint64_t first_held = 0;
 };
 
-/// Whether parts are known to their own ranks alone.
+/// Whether each rank knows the sizes of its own parts only.
 bool has_private_parts(Operation operation) noexcept {
   return has_unequal_parts(operation) && !has_parts_in_common(operation);
 }
@@ -42,7 +42,7 @@ Purpose UcxBackend::purpose_of(Call const& call) const {
 }
 
 void UcxBackend::require(CommunicatorOptions const& options, RankHosts const& hosts) {
-  auto const devices = choose_net_devices(options.config->net_devices, hosts.are_several());
+  auto const devices = choose_net_devices(options.config->net_devices, hosts.are_several_machines());
   Worker const worker(devices, options.config->rma, static_cast<int>(hosts.numbers.size()), [](auto const&) {});
 }
 
@@ -58,11 +58,11 @@ std::unique_ptr<UcxBackend> UcxBackend::connect(Bootstrap& bootstrap, Communicat
   ChannelOptions channel;
   channel.spin = options.config->spin;
   channel.progress = options.progress;
-  channel.devices = choose_net_devices(options.config->net_devices, hosts.are_several());
+  channel.devices = choose_net_devices(options.config->net_devices, hosts.are_several_machines());
   channel.hosts = hosts;
   channel.rma = options.config->rma && !is_outer;
   auto backend = std::make_unique<UcxBackend>(bootstrap, options, channel, std::move(order), is_outer);
-  // Connections that cannot be made are found here; later they would be taken for lost ranks.
+  // Finds connections that cannot be made now; later they would be mistaken for lost ranks.
   Call call;
   call.timeout = options.config->timeout;
   Purpose purpose;
@@ -108,14 +108,12 @@ void UcxBackend::run(Call const& call) {
   channel_.enter(purpose);
   try {
     run_checked(call, purpose);
-  } catch (std::bad_alloc const&) {  // the others wait for this rank
-    channel_.fail_with(ErrorCode::out_of_memory, fmt::format("rank {}: {}: no memory left for what is under way; free "
-                                                             "memory, or make calls smaller",
-                                                             rank(), describe(call)));
+  } catch (std::bad_alloc const&) {  // fails all ranks, because the others wait for this one
+    channel_.fail_with(ErrorCode::out_of_memory, p2p::describe_exhaustion(rank(), call));
   }
 }
 
-void UcxBackend::barrier(Call const& call) {  // which may announce another operation, of a hierarchy
+void UcxBackend::barrier(Call const& call) {  // inside a hierarchy, `call` may announce another operation
   auto const purpose = purpose_of(call);
   channel_.enter(purpose);
   announcer_.announce(purpose, call);
@@ -210,7 +208,7 @@ void UcxBackend::agree_on_parts(Call const& call) {
   share.send = &mine;
   share.recv = findings.data();
   p2p::run(*p2p::find_algorithm(Operation::all_gather, "bruck"), transport_, share);
-  std::size_t worst = 0;  // the contradiction with the lowest giver
+  std::size_t worst = 0;  // the rank with the contradiction whose giver is the lowest
   for (std::size_t to = 0; to < ranks(); ++to) {
     auto const& best = findings[worst];
     if (findings[to].contradicted > best.contradicted ||
@@ -261,7 +259,7 @@ std::shared_ptr<void> UcxBackend::allocate(Call const& call) {
   transport_.set_purpose(purpose);
   try {
     return make_window(memory.owner(), call.bytes());
-  } catch (std::bad_alloc const&) {  // the others wait for this rank
+  } catch (std::bad_alloc const&) {  // fails all ranks, because the others wait for this one
     channel_.fail_with(
         ErrorCode::out_of_memory,
         fmt::format("rank {}: {}: no memory left to have others write to it; free memory or ask for less", rank(),

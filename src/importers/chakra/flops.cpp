@@ -21,19 +21,19 @@ Shape const* shape_of(Node const& node, std::size_t argument) {
   return nullptr;
 }
 
-/// Of a[…, m, k] and b[…, k, n].
+/// The product of a[…, m, k] and b[…, k, n].
 std::optional<double> of_matrices(Shape const* a, Shape const* b) {
   if (a == nullptr || b == nullptr || a->size() < 2 || b->size() < 2) return std::nullopt;
   return 2 * product(*a) * static_cast<double>(std::max<std::int64_t>(b->back(), 0));
 }
 
-/// Of queries[…, m, d] and keys[…, n, d]: scores, and their product with values.
+/// Attention of queries[…, m, d] and keys[…, n, d]: the scores, and their product with the values.
 std::optional<double> of_attention(Shape const* queries, Shape const* keys) {
   if (queries == nullptr || keys == nullptr || queries->size() < 3 || keys->size() < 3) return std::nullopt;
   return 4 * product(*queries) * static_cast<double>(std::max<std::int64_t>((*keys)[keys->size() - 2], 0));
 }
 
-/// Of a result and weights[out, in, …].
+/// A convolution, from its result and weights[out, in, …].
 std::optional<double> of_convolution(Node const& node) {
   auto const* weights = shape_of(node, 1);
   if (weights == nullptr || weights->size() < 2 || weights->front() < 1 || node.outputs.empty()) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<double> flops_by_name(Node const& node) {
   if (name == "aten::addmm" || name == "aten::baddbmm") return of_matrices(shape_of(node, 1), shape_of(node, 2));
   if (name == "aten::convolution") return of_convolution(node);
   if (name.find("_scaled_dot_product") != std::string::npos) {
-    bool const backward = name.find("backward") != std::string::npos;  // its first argument is the gradient
+    bool const backward = name.find("backward") != std::string::npos;  // a backward's first argument is the gradient
     auto const forward = of_attention(shape_of(node, backward ? 1 : 0), shape_of(node, backward ? 2 : 1));
     if (forward) return *forward * (backward ? 2.5 : 1);
   }
@@ -56,7 +56,7 @@ std::optional<double> flops_by_name(Node const& node) {
 }  // namespace
 
 std::optional<double> flops_of(Node const& node) {
-  constexpr double kMost = 1e30;  // of shapes that no tensor has
+  constexpr double kMost = 1e30;  // more can only come of shapes that no tensor has
   auto const flops = flops_by_name(node);
   return flops && *flops <= kMost ? flops : std::nullopt;
 }

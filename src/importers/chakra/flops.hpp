@@ -6,7 +6,8 @@
 
 namespace weft::chakra {
 
-/// Of matrix products, convolutions and attention, from the shapes of their arguments; none of what is something else.
+/// The floating-point operations of a matrix product, a convolution or attention, from the shapes of its arguments;
+/// empty for any other operator.
 [[nodiscard]] std::optional<double> flops_of(Node const& node);
 
 }  // namespace weft::chakra

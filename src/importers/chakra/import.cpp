@@ -33,6 +33,7 @@ class ChakraImporter {
 
   ImportedChakra run() {
     take_apart();
+    find_notes();
     roles_.resize(nodes_.size());
     for (std::size_t i = 0; i < nodes_.size(); ++i) take(i);
     storages_.finish();
@@ -42,17 +43,28 @@ class ChakraImporter {
   }
 
  private:
-  /// What a node is, and with it those within it unless it is taken apart.
+  /// What a node is to the graph. It holds for the nodes within it, too, unless the node is taken apart.
   struct Role {
     OpId op = kNone;
     bool is_free = false;
-    bool has_flops = false;  ///< those within count none of their own
+    bool has_flops = false;  ///< nodes within count no flops of their own
     bool is_update = false;
   };
 
   [[nodiscard]] bool is_call(Node const& node) const {
     return node.collective && (node.collective->evidence == CollectiveEvidence::call ||
                                node.collective->evidence == CollectiveEvidence::params);
+  }
+
+  [[nodiscard]] static bool is_note(Node const& node) {
+    return node.collective && node.collective->evidence == CollectiveEvidence::params;
+  }
+
+  void find_notes() {
+    next_note_.assign(nodes_.size() + 1, nodes_.size());
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      next_note_[i] = is_note(nodes_[i]) ? i : next_note_[i + 1];
+    }
   }
 
   void take_apart() {
@@ -65,7 +77,8 @@ class ChakraImporter {
   }
 
   [[nodiscard]] bool is_collective(Node const& node) const {
-    return is_call(node) || (node.collective && !has_calls_);  // a back end's title stands in where calls are missing
+    // Where the trace has no calls, a back end's title stands in.
+    return is_call(node) || (node.collective && !has_calls_);
   }
 
   void take(std::size_t i) {
@@ -127,7 +140,7 @@ class ChakraImporter {
     return written;
   }
 
-  /// Their schemas do not say it.
+  /// What a collective writes: its schema does not say it.
   [[nodiscard]] static std::vector<TensorUse> written_by_collective(Node const& node) {
     std::vector<TensorUse> written;
     for (auto const& use : node.outputs) {
@@ -184,14 +197,12 @@ class ChakraImporter {
     result_.report.collective_bytes += static_cast<double>(op.collective.bytes);
   }
 
-  /// "record_param_comms": within the call, or the call itself.
+  /// The node "record_param_comms" of a call: it lies within the call, or is the call itself.
   [[nodiscard]] Node const& note_of(std::size_t call) const {
-    for (std::size_t i = call; i < nodes_.size(); ++i) {
-      if (!nodes_[i].collective || nodes_[i].collective->evidence != CollectiveEvidence::params) continue;
-      for (auto around = i; around != kNoParent; around = nodes_[around].parent) {
-        if (around == call) return nodes_[i];
-      }
-      break;
+    auto const note = next_note_[call];
+    if (note == nodes_.size()) return nodes_[call];
+    for (auto around = note; around != kNoParent; around = nodes_[around].parent) {
+      if (around == call) return nodes_[note];
     }
     return nodes_[call];
   }
@@ -225,7 +236,7 @@ class ChakraImporter {
     return group;
   }
 
-  /// Of the argument, or result, that has most bytes.
+  /// Bytes of the largest argument, or result.
   [[nodiscard]] static std::int64_t largest(std::vector<TensorUse> const& uses) {
     std::int64_t most = 0;
     std::int64_t bytes = 0;
@@ -239,6 +250,7 @@ class ChakraImporter {
   ImportedChakra result_;
   std::vector<Node> nodes_;
   std::vector<bool> apart_;
+  std::vector<std::size_t> next_note_;  ///< by node: the next note from there on; nodes_.size() where there is none
   std::vector<Role> roles_;
   bool has_calls_ = false;
   Storages storages_;

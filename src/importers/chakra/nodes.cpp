@@ -61,7 +61,7 @@ class NodeReader {
       where_ = fmt::format("node {} ({})", nodes[i].id, nodes[i].name);
       if (!place.emplace(nodes[i].id, i).second) refuse("another node has its id");
       auto const parent = whole_in(*nodes[i].json, "ctrl_deps", -1);
-      if (parent == nodes[i].id) continue;  // the process
+      if (parent == nodes[i].id) continue;  // the node of the process, which holds itself
       if (parent > nodes[i].id) refuse(fmt::format("it lies within node {}, which comes later", parent));
       auto const found = place.find(parent);
       if (found != place.end()) {
@@ -164,7 +164,7 @@ std::vector<bool> written_arguments(std::string const& schema) {
   std::string argument;
   auto const close = [&] {
     auto const first = argument.find_first_not_of(' ');
-    // What follows "*" is given by name: it is no argument itself.
+    // Arguments that follow "*" are given by name; "*" is no argument itself.
     if (first != std::string::npos && argument.substr(first) != "*") {
       written.push_back(argument.find('!') != std::string::npos);
     }

@@ -34,11 +34,11 @@ struct Node {
   nlohmann::json const* json = nullptr;
 };
 
-/// By id, so that what holds others comes before them.
+/// Reads the nodes, sorted by id, so that a node comes before those within it.
 /// @throws Error{invalid_argument} naming source and node.
 [[nodiscard]] std::vector<Node> read_nodes(nlohmann::json const& list, std::string const& source, ImportReport& report);
 
-/// Of a node's list "attrs"; null where there is none of that name.
+/// The value of an attribute in a node's list "attrs"; null where there is none of that name.
 [[nodiscard]] nlohmann::json attribute(nlohmann::json const& node, char const* name);
 
 /// For each argument whether the schema says that it is written: "add_(Tensor(a!) self, Tensor other) -> Tensor(a!)".

@@ -44,7 +44,8 @@ void Storages::touch(TensorId tensor, std::int64_t extent) {
   of_root = std::max(of_root, extent);
 }
 
-/// The tensor that is there; one that `by` has written, or that was there from the beginning, where there was none.
+/// The tensor that lies in the storage. Where there was none, it adds one that `by` has written, or that was there from
+/// the beginning.
 TensorId Storages::made(Content& content, std::int64_t storage, OpId by) {
   if (content.tensor != kNone) return content.tensor;
   content.tensor = add("storage" + std::to_string(storage), kNone);
@@ -63,7 +64,7 @@ void Storages::read(OpId op, std::int64_t storage, std::int64_t extent) {
   touch(tensor, extent);
   if (content.made_by == op) return;
   add_once(graph_.ops[index(op)].reads, tensor);
-  add_once(content.users, op);
+  if (content.users.empty() || content.users.back() != op) content.users.push_back(op);
 }
 
 void Storages::make(OpId op, std::int64_t storage, std::int64_t extent) {
@@ -81,14 +82,14 @@ void Storages::write(OpId op, std::int64_t storage, std::int64_t extent) {
   auto& content = contents_[storage];
   TensorId const before = made(content, storage, content.made_by);
   touch(before, extent);
-  if (content.made_by == op) return;  // it has written there already
+  if (content.made_by == op) return;  // the operator has written there already
   TensorId const root = roots_[index(before)];
   TensorId const after = add(graph_.tensors[index(root)].name, root);
   graph_.tensors[index(after)].kept = graph_.tensors[index(root)].kept;
   auto& node = graph_.ops[index(op)];
   node.writes.push_back(after);
   for (OpId const user : content.users) {
-    if (user != op) add_once(node.after, user);
+    if (user != op) node.after.push_back(user);
   }
   content = {.tensor = after, .made_by = op, .users = {op}};
 }
@@ -96,6 +97,10 @@ void Storages::write(OpId op, std::int64_t storage, std::int64_t extent) {
 void Storages::finish() {
   for (std::size_t tensor = 0; tensor < roots_.size(); ++tensor) {
     graph_.tensors[tensor].bytes = extents_[index(roots_[tensor])];
+  }
+  for (auto& op : graph_.ops) {  // several of an operator's storages may have had the same users
+    std::sort(op.after.begin(), op.after.end());
+    op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
   }
 }
 

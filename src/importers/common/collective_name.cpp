@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-/// In small letters, without what is none.
+/// The letters of a name, as small letters.
 std::string letters_of(std::string_view name) {
   std::string letters;
   for (char const each : name) {
@@ -28,7 +28,7 @@ std::optional<std::string_view> without(std::string_view prefix, std::string_vie
 
 std::optional<CollectiveKind> collective_kind_named(std::string_view name) {
   using enum CollectiveKind;
-  // The longer of two that begin alike first.
+  // Of two names that begin alike the longer one comes first.
   constexpr std::array<std::pair<std::string_view, CollectiveKind>, 13> kBeginnings = {{
       {"allreduce", all_reduce},
       {"allgather", all_gather},
@@ -97,7 +97,7 @@ std::optional<std::int64_t> element_bytes_named(std::string_view type) {
       {"complexfloat", 8},
       {"complexdouble", 16},
   }};
-  // Of numbers in names only those of the small types matter: Float8_e4m3fn.
+  // Of the numbers in names only those of the small types matter: Float8_e4m3fn.
   if (type.find("loat8") != std::string_view::npos) return 1;
   for (auto const& [known, bytes] : kTypes) {
     if (letters == known) return bytes;

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// How a name says that something is a collective.
+/// What kind of name shows that something is a collective.
 enum class CollectiveEvidence : std::uint8_t {
   call,    ///< torch's operator: "c10d::allreduce_"
   title,   ///< what a back end calls its work: "gloo:all_reduce"
@@ -18,18 +18,18 @@ enum class CollectiveEvidence : std::uint8_t {
 
 struct NamedCollective {
   CollectiveEvidence evidence = CollectiveEvidence::call;
-  /// None where the name does not tell. reduce counts as all_reduce, gather and scatter as all_to_all, send and recv as
-  /// permute, a barrier as all_reduce.
+  /// The kind; empty where the name does not tell. reduce counts as all_reduce, gather and scatter as all_to_all, send
+  /// and recv as permute, a barrier as all_reduce.
   std::optional<CollectiveKind> kind{};
 };
 
-/// Of an event's or a node's name; none where it is no collective.
+/// What the name of an event or a node says; empty where it names no collective.
 [[nodiscard]] std::optional<NamedCollective> collective_named(std::string_view name);
 
-/// Of what is left without "c10d::" or the like: "allreduce_", "_allgather_base", "all_to_all".
+/// The kind that a name without "c10d::" or the like stands for: "allreduce_", "_allgather_base", "all_to_all".
 [[nodiscard]] std::optional<CollectiveKind> collective_kind_named(std::string_view name);
 
-/// Of an element, by torch's name of its type ("float", "c10::BFloat16", "Long"); none where it is not known.
+/// Bytes of an element, by torch's name of its type ("float", "c10::BFloat16", "Long"); empty for an unknown type.
 [[nodiscard]] std::optional<std::int64_t> element_bytes_named(std::string_view type);
 
 }  // namespace weft

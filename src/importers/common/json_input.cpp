@@ -5,6 +5,7 @@
 #include <charconv>
 #include <istream>
 
+#include "scheduler/graph/shallow_text.hpp"
 #include "weft/error.hpp"
 
 namespace weft {
@@ -14,7 +15,7 @@ using Json = nlohmann::json;
 Json read_json_list(std::istream& in, std::string const& source, char const* key) {
   Json json;
   try {
-    json = Json::parse(in);
+    json = Json::parse(shallow_text(in, source));
   } catch (Json::exception const& error) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: not JSON: {}", source, error.what()));
   }

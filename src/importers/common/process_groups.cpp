@@ -20,7 +20,7 @@ std::vector<int> first_ranks(std::int64_t size) {
   return ranks;
 }
 
-/// Whether they can be a set of a group.
+/// Whether these ranks can be a set of a group.
 bool are_ranks(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return !ranks.empty() && ranks.front() >= 0 && std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
@@ -56,7 +56,7 @@ std::vector<int> ProcessGroups::ranks_of(GroupFacts const& facts) const {
     for (int& rank : ranks) rank = static_cast<int>(facts.first_rank + facts.stride * rank);
     return ranks;
   }
-  // Without a name it is the only one there is, or that of all ranks.
+  // Without a name it is the only group that is listed, or that of all ranks.
   if (listed_.size() == 1) return listed_.begin()->second;
   return first_ranks(world_);
 }

@@ -12,19 +12,20 @@ namespace weft {
 
 /// What a recorded collective says of the ranks that take part.
 struct GroupFacts {
-  std::string name{};           ///< torch's, of a process group: "0"
-  std::vector<int> ranks{};     ///< where they are listed
+  std::string name{};           ///< torch's name of the process group: "0"
+  std::vector<int> ranks{};     ///< if the trace lists them
   std::int64_t size = 0;        ///< 0: not told
-  std::int64_t first_rank = 0;  ///< where they are not listed, and
-  std::int64_t stride = 1;      ///< how far they are apart
+  std::int64_t first_rank = 0;  ///< if ranks are not listed: the first one …
+  std::int64_t stride = 1;      ///< … and how far they are apart
 };
 
-/// Torch's process groups, as groups of a graph.
+/// Turns torch's process groups into groups of a graph.
 class ProcessGroups {
  public:
-  /// Those of torch's lists: "pg_name", "ranks" (none: all), "pg_size" or "group_size". What does not fit is left out.
+  /// Adds the groups of one of torch's lists: "pg_name", "ranks" (none: all), "pg_size" or "group_size". Entries that
+  /// do not fit are left out.
   void add(nlohmann::json const& list);
-  /// Ranks of all, where no list says it.
+  /// The number of all ranks, for traces whose lists do not say it.
   void set_world(std::int64_t size) { world_ = size; }
 
   /// @return kNone where nothing tells how many ranks take part.

@@ -15,7 +15,7 @@ std::size_t position_of(Module const& module, std::string_view part) {
   return static_cast<std::size_t>(part.data() - module.text.data());
 }
 
-/// "{1,2}", or with brackets of another kind.
+/// Reads "{1,2}", or the same with other brackets.
 std::vector<std::int64_t> list(Cursor& cursor, char open, char close) {
   std::vector<std::int64_t> numbers;
   cursor.expect(open);

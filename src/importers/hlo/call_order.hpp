@@ -6,7 +6,8 @@
 
 namespace weft::hlo {
 
-/// The computations whose instructions run when this one does: of calls, loops' bodies, branches, fusions.
+/// The computations whose instructions run when this instruction does: those of calls, loops' bodies, branches and
+/// fusions.
 [[nodiscard]] std::vector<int> callees(Module const& module, Instruction const& instruction);
 
 /// The computations that the entry reaches through callees(), each after those that it calls.

@@ -40,7 +40,7 @@ double dot_flops(Module const& module, Computation const& computation, Instructi
   return flops;
 }
 
-/// Each output element takes a kernel's elements of one output feature: dim_labels=b01f_01io->b01f.
+/// Each output element takes the kernel's elements that belong to one output feature: dim_labels=b01f_01io->b01f.
 double convolution_flops(Computation const& computation, Instruction const& convolution) {
   auto const& kernel = operand(computation, convolution, 1);
   auto labels = find(convolution, "dim_labels").value_or("");
@@ -83,7 +83,7 @@ Cost attention_cost(Computation const& computation, Instruction const& call) {
   double const products = forward ? deep + value_deep : 3 * deep + 2 * value_deep;
   cost.flops = 2 * batch_and_heads * pairs * kept * products;
   for (auto const& part : call.shape.parts) {
-    if (part.type == "u8") cost.bytes -= static_cast<double>(part.bytes);  // room to work in
+    if (part.type == "u8") cost.bytes -= static_cast<double>(part.bytes);  // u8 results are room to work in
   }
   return cost;
 }
@@ -104,10 +104,14 @@ Cost cost_of(Module const& module, Computation const& computation, Instruction c
     return attention_cost(computation, instruction);
   } else if (opcode == "gather" && operands == 2) {
     cost.bytes = 2 * result + static_cast<double>(operand(computation, instruction, 1).bytes);
-  } else if (opcode == "scatter" && operands == 3) {
-    // Reads indices and updates, reads and writes the places they go to.
-    cost.bytes = static_cast<double>(operand(computation, instruction, 1).bytes) +
-                 3 * static_cast<double>(operand(computation, instruction, 2).bytes);
+  } else if (opcode == "scatter" && operands >= 3 && operands % 2 == 1) {
+    // The operands are arrays, indices, and updates for each array. It reads indices and updates, and reads and writes
+    // the places that the updates go to.
+    auto const indices = operands / 2;
+    cost.bytes = static_cast<double>(operand(computation, instruction, indices).bytes);
+    for (auto update = indices + 1; update < operands; ++update) {
+      cost.bytes += 3 * static_cast<double>(operand(computation, instruction, update).bytes);
+    }
   } else {
     static std::unordered_set<std::string_view> const known{"sort", "reduce-window",     "select-and-scatter",
                                                             "rng",  "rng-bit-generator", "rng-get-and-update-state"};

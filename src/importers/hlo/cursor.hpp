@@ -28,7 +28,7 @@ class Cursor {
   std::string_view word();
   std::string_view expect_word(std::string_view what);
   std::int64_t expect_integer(std::string_view what);
-  /// What stands before the first of `ends` (or a line's end, where `within_line`) that no bracket or quote encloses.
+  /// The text up to the first of `ends` (or to the line's end, where `within_line`) that no bracket or quote encloses.
   std::string_view until(std::string_view ends, bool within_line);
   Shape shape() { return shape(0); }
 

@@ -100,8 +100,8 @@ void order_overwriting(OpGraph& graph) {
       if (tensor.alias_of == kNone) continue;
       auto const over = static_cast<std::size_t>(tensor.alias_of);
       auto const& before = readers[over];
-      bool const read_later = !before.empty() && before.back() > static_cast<OpId>(i);
-      if (read_later || taken[over]) {
+      bool const needed_later = graph.tensors[over].kept || (!before.empty() && before.back() > static_cast<OpId>(i));
+      if (needed_later || taken[over]) {
         tensor.alias_of = kNone;
         op.memory_bytes += 2 * static_cast<double>(tensor.bytes);
         continue;

@@ -16,7 +16,7 @@ class Evaluation {
   Evaluation(Module const& module, Computation const& computation, Known const& known)
       : module_(module), computation_(computation), known_(known) {}
 
-  /// From here on for that rank.
+  /// Evaluates for this rank from here on.
   void set_rank(std::int64_t rank) {
     known_.rank = rank;
     steps_ = 0;
@@ -126,7 +126,7 @@ class Evaluation {
   Module const& module_;
   Computation const& computation_;
   Known known_;
-  std::unordered_map<int, std::vector<Value>> tables_;  ///< constants in which a place was looked up
+  std::unordered_map<int, std::vector<Value>> tables_;  ///< constants that were used as tables
   int steps_ = 0;
 };
 

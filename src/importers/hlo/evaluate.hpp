@@ -8,19 +8,19 @@
 
 namespace weft::hlo {
 
-/// What is known of a scalar's inputs.
+/// What is known about the values that a scalar is computed from.
 struct Known {
-  std::optional<std::int64_t> rank{};  ///< what partition-id is
-  int bound = -1;                      ///< an element of the computation's parameter, a tuple, …
-  std::int64_t value = 0;              ///< … and what it is
+  std::optional<std::int64_t> rank{};  ///< the value of partition-id
+  int bound = -1;                      ///< an element of the computation's parameter, which is a tuple, …
+  std::int64_t value = 0;              ///< … and its value
 };
 
-/// An integer that an instruction computes from constants and what is known, or nothing: where other values matter, or
-/// more than a few instructions.
+/// The integer that an instruction computes from constants and what is known. Empty where other values matter, or where
+/// more than a few instructions are needed.
 [[nodiscard]] std::optional<std::int64_t> evaluate(Module const& module, Computation const& computation,
                                                    int instruction, Known const& known);
 
-/// The same for each rank below `ranks`, up to the first for which it is not known.
+/// The same for each rank below `ranks`, up to the first one for which it is not known.
 [[nodiscard]] std::vector<std::int64_t> evaluate_by_rank(Module const& module, Computation const& computation,
                                                          int instruction, int ranks);
 

@@ -9,7 +9,7 @@
 namespace weft::hlo {
 namespace {
 
-/// What constants alone decide is worked out before anything runs, up to this many elements.
+/// Values that depend on constants alone, up to this many elements, are worked out before anything runs.
 constexpr std::int64_t kMostFixedElements = 16384;
 
 class Tracer {
@@ -104,7 +104,7 @@ class Tracer {
     share(index, here.operands.front(), parts[static_cast<std::size_t>(*number)].first_leaf);
   }
 
-  /// The result of an asynchronous start: what comes after its operands, or all of it.
+  /// The result of an asynchronous start: the part after its operands, or all of it.
   void done(int index) {
     ++flow_.views;
     auto const& start = at(at(index).operands.front());

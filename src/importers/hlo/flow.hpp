@@ -9,13 +9,13 @@
 
 namespace weft::hlo {
 
-/// A slot: one array that a computation computes or is given. Views share the slot of what they look at, a tuple has
-/// the slots of its parts.
+/// A slot: one array that a computation is given or computes. A view shares the slot of the array it looks at; a tuple
+/// has the slots of its parts.
 struct Slot {
   int made_by = -1;  ///< the instruction; -1: a parameter
   std::int64_t bytes = 0;
   std::int64_t elements = 0;
-  bool fixed = false;  ///< decided by constants, ranks and loop counters alone: nothing is computed for it
+  bool fixed = false;  ///< it depends on constants, ranks and loop counters alone: nothing is computed for it
 };
 
 /// Where the values of a computation go: which slots each instruction reads and makes.
@@ -39,7 +39,7 @@ struct Flow {
   std::vector<Range> ranges{};
 };
 
-/// `counter`: the element of the first parameter's tuple that counts a loop's iterations, or -1.
+/// Traces a computation. `counter`: the element of the first parameter's tuple that counts a loop's iterations, or -1.
 /// @throws Error{invalid_argument} with line and column: operands whose number or shapes do not fit.
 [[nodiscard]] Flow trace_flow(Module const& module, Computation const& computation, int counter);
 

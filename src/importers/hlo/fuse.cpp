@@ -11,7 +11,7 @@ namespace {
 
 struct Edge {
   int to = -1;
-  bool joins = false;  ///< both ends may be one operator
+  bool joins = false;  ///< whether both ends may be in one operator
 };
 
 class Fuser {
@@ -40,7 +40,7 @@ class Fuser {
   [[nodiscard]] Slot const& slot(int index) const { return flow_.slots[static_cast<std::size_t>(index)]; }
   [[nodiscard]] bool is_replaced(std::size_t index) const { return replaced_.contains(static_cast<int>(index)); }
 
-  /// Done again in each reader.
+  /// Whether the instruction is done again in each reader.
   [[nodiscard]] bool repeats(std::size_t index) const {
     auto const& here = at(index);
     if (!fuse_ || flow_.roles[index] != Role::pointwise || is_replaced(index)) return false;
@@ -66,7 +66,7 @@ class Fuser {
     }
   }
 
-  /// What is read where a slot is wanted: it, or what it is made of again.
+  /// What is read in place of a slot: the slot itself, or, if it is made again in each reader, what it is made from.
   [[nodiscard]] Read source(int wanted) const {
     auto const& here = slot(wanted);
     if (here.fixed) return {};
@@ -144,7 +144,7 @@ class Fuser {
     }
   }
 
-  /// Elements that an instruction's operator goes over.
+  /// How many elements an instruction's operator goes over.
   [[nodiscard]] std::int64_t extent(std::size_t index) const {
     auto const& here = at(index);
     if (flow_.roles[index] == Role::pointwise) return here.shape.elements;
@@ -172,8 +172,8 @@ class Fuser {
     }
   }
 
-  /// The level of an instruction is above that of all that it reads, but for what it may join, which may be on the same
-  /// one: then what joins only within a level never makes a circle.
+  /// Gives each instruction a level above that of all it reads; only one that it may join can be on the same level. As
+  /// instructions join only within a level, that never makes a cycle.
   void find_levels() {
     level_.assign(count_, 0);
     for (std::size_t i = 0; i < count_; ++i) {
@@ -237,7 +237,7 @@ class Fuser {
     }
   }
 
-  /// Of the units that can be next always the one that begins first in the text.
+  /// Orders the units: of those that can be next always the one that begins first in the text.
   void order_units() {
     auto const count = units_.members.size();
     std::vector<std::vector<int>> later(count);

@@ -11,8 +11,8 @@
 namespace weft::hlo {
 namespace {
 
-/// Ranks that send to one another, directly or through others, are one set; all in one where that gives sets of
-/// different sizes.
+/// Ranks that send to one another, directly or through others, are one set. Where that gives sets of different sizes,
+/// all are in one.
 std::vector<std::vector<int>> connected(std::vector<std::pair<int, int>> const& pairs) {
   int ranks = 0;
   for (auto const& [from, to] : pairs) ranks = std::max({ranks, from + 1, to + 1});
@@ -62,7 +62,7 @@ Groups::Groups(Module const& module) : module_(module) {
     auto const count = cursor.expect_integer(name);
     if (count < 1 || count > (1 << 17)) cursor.fail("a number of ranks that cannot be");
     ranks_ = static_cast<int>(std::max<std::int64_t>(ranks_, count));
-    // Ids of devices count the partitions of all replicas.
+    // Device ids count the partitions of all replicas.
     declared_ = static_cast<int>(std::min<std::int64_t>(std::max<std::int64_t>(declared_, 1) * count, 1 << 30));
   }
   std::vector<Instruction const*> collectives;

@@ -12,16 +12,17 @@ namespace weft::hlo {
 /// The groups of a module's collectives, each once.
 class Groups {
  public:
-  /// Looks at all collectives: how many ranks there are says the highest that any names, where the module does not.
+  /// Looks at all collectives. Where the module does not say how many ranks there are, the highest rank that any
+  /// collective names tells.
   explicit Groups(Module const& module);
 
-  /// Collectives that name a rank which the module, by what it says of itself, does not have.
+  /// How many collectives name a rank that the module, by its own count, does not have.
   [[nodiscard]] int beyond() const noexcept { return beyond_; }
-  /// So many it says there are; 0 where it says nothing.
+  /// The number of ranks that the module declares; 0 where it declares none.
   [[nodiscard]] int declared_ranks() const noexcept { return declared_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] std::vector<OpGroup> const& all() const noexcept { return groups_; }
-  /// @throws Error{invalid_argument} with line and column where its groups do not fit.
+  /// The group of a collective. @throws Error{invalid_argument} with line and column where its groups do not fit.
   [[nodiscard]] GroupId of(Instruction const& collective);
   [[nodiscard]] OpGroup const& operator[](GroupId id) const { return groups_[static_cast<std::size_t>(id)]; }
 

@@ -35,7 +35,8 @@ struct Computation {
   std::vector<int> parameters{};  ///< the instruction of each parameter, by number
 };
 
-/// An HLO module as its text says it, nothing interpreted. Its views look into `text`, which a move leaves in place.
+/// An HLO module as its text says it; nothing is interpreted yet. Its views look into `text`, which stays in place when
+/// the module is moved.
 struct Module {
   std::string source{};  ///< what errors call the text
   std::vector<char> text{};
@@ -55,7 +56,7 @@ struct Module {
 /// not defined above, shapes of more than 2^62 bytes, nesting deeper than 64. Unknown opcodes and attributes are kept.
 [[nodiscard]] Module parse_module(std::string const& text, std::string source);
 
-/// What an attribute says, or nothing where there is none of that name.
+/// The value of an attribute; empty where there is none of that name.
 [[nodiscard]] std::optional<std::string_view> find(std::vector<Attribute> const& attributes, std::string_view name);
 [[nodiscard]] inline std::optional<std::string_view> find(Instruction const& instruction, std::string_view name) {
   return find(instruction.attributes, name);

@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "importers/hlo/cursor.hpp"
 #include "weft/error.hpp"
 
 namespace weft::hlo {
 namespace {
+
+/// Tables of places in the program's sources, which newer versions of XLA write behind the module's first line.
+constexpr std::array<std::string_view, 4> kSourceTables{"FileNames", "FunctionNames", "FileLocations", "StackFrames"};
 
 class Parser {
  public:
@@ -20,6 +24,7 @@ class Parser {
     module_.attributes = attributes();
     bool has_entry = false;
     for (cursor_.skip_space(); !cursor_.at_end(); cursor_.skip_space()) {
+      if (source_table()) continue;
       if (computation()) {
         if (has_entry) cursor_.fail("a second ENTRY computation");
         has_entry = true;
@@ -30,7 +35,22 @@ class Parser {
   }
 
  private:
-  /// True for the entry.
+  /// Skips a table, a title and numbered lines, if there is one.
+  bool source_table() {
+    auto const start = cursor_.position();
+    bool const titled = std::find(kSourceTables.begin(), kSourceTables.end(), cursor_.word()) != kSourceTables.end();
+    cursor_.skip_blanks();
+    if (!titled || cursor_.peek() != '\n') {
+      cursor_.seek(start);
+      return false;
+    }
+    for (cursor_.skip_space(); cursor_.peek() >= '0' && cursor_.peek() <= '9'; cursor_.skip_space()) {
+      cursor_.until("", true);
+    }
+    return true;
+  }
+
+  /// Reads a computation; true if it is the entry.
   bool computation() {
     bool const entry = cursor_.take("ENTRY ");
     cursor_.skip_space();
@@ -48,7 +68,7 @@ class Parser {
     return entry;
   }
 
-  /// Parameters and result, which the instructions say again.
+  /// Skips parameters and result, as the instructions say them again.
   void header() {
     cursor_.skip_space();
     if (cursor_.take('(')) {

@@ -25,10 +25,10 @@ double price(Recipe const& recipe) {
   return recipe.flops / kFlopsOfByte + recipe.memory_bytes + kMemoryOfLink * recipe.collective_bytes;
 }
 
-/// Where in the report's warnings each one is, by what it says.
+/// By text: the place of a warning in the report.
 using WarningIndex = std::unordered_map<std::string, std::size_t>;
 
-/// Writes the recipe of one computation; those of its callees are there.
+/// Writes the recipe of one computation; the recipes of its callees are there.
 class RecipeWriter {
  public:
   RecipeWriter(Module const& module, int computation, int counter, Groups& groups, ImportHloOptions const& options,
@@ -111,7 +111,7 @@ class RecipeWriter {
     for (auto const& read : units_.reads[static_cast<std::size_t>(index)]) step.reads.push_back(read.slot);
   }
 
-  /// An asynchronous start has its operands before its results, and writes these.
+  /// An asynchronous start has its operands before its results in its shape; only the results are written.
   void write_all(Step& step, int index) const {
     auto made_slots = flow_.of(index);
     std::size_t given = 0;
@@ -128,8 +128,13 @@ class RecipeWriter {
     return bytes;
   }
 
-  /// What ranks give one another is what they get. Not of what is begun, whose shape has its operand as well.
+  /// In a ragged-all-to-all the second operand is where the result goes, and the others say what goes where.
+  [[nodiscard]] bool is_ragged(int index) const { return at(index).opcode == "ragged-all-to-all"; }
+
+  /// Checks that the result has the bytes that ranks give one another. Not for asynchronous starts, whose shape has the
+  /// operand as well, nor where some ranks get more than others.
   void check_result(int index, OpCollective const& collective) const {
+    if (is_ragged(index)) return;
     auto const& opcode = at(index).opcode;
     constexpr std::string_view kBegun = "-start";
     if (opcode.size() > kBegun.size() && opcode.compare(opcode.size() - kBegun.size(), kBegun.size(), kBegun) == 0)
@@ -151,7 +156,8 @@ class RecipeWriter {
     auto& collective = step.costs.collective;
     collective.kind = collective_of(at(moved).opcode).value_or(CollectiveKind::all_reduce);
     collective.group = groups_.of(at(moved));
-    auto const given = operand_bytes(moved);
+    bool const sends_first = is_ragged(moved) && !at(moved).operands.empty();
+    auto const given = sends_first ? at(at(moved).operands.front()).shape.bytes : operand_bytes(moved);
     collective.bytes = given;
     if (collective.kind == CollectiveKind::all_gather) {
       auto const ranks = static_cast<std::int64_t>(groups_[collective.group].sets.front().size());
@@ -188,8 +194,8 @@ class RecipeWriter {
     finish(std::move(step));
   }
 
-  /// A result may be written over what this operator alone reads, where that has as many bytes and its elements are
-  /// read where the result's are written.
+  /// Finds where results may be written in place: over what this operator alone reads, if that has as many bytes and
+  /// its elements are read where the result's are written.
   void write_in_place(Step& step, std::vector<int> const& members) const {
     int const unit = units_.of[static_cast<std::size_t>(members.front())];
     std::vector<int> given;
@@ -214,7 +220,7 @@ class RecipeWriter {
     }
   }
 
-  /// How many operators read each slot; whoever calls counts as one.
+  /// Counts how many operators read each slot; the caller counts as one.
   void count_readers() {
     readers_.assign(flow_.slots.size(), 0);
     for (int const result : recipe_.results) ++readers_[static_cast<std::size_t>(result)];
@@ -234,10 +240,6 @@ class RecipeWriter {
 
   void add_costs(Step& step, std::vector<int> const& members) {
     int const last = members.back();
-    bool const moves_only = std::all_of(members.begin(), members.end(), [&](int member) {
-      return at(member).opcode == "copy" || at(member).opcode == "transpose";
-    });
-    if (moves_only) step.costs.kind = OpKind::copy;
     if (role(last) != Role::kernel) return;
     auto const cost = cost_of(module_, computation_, at(last));
     step.costs.flops = cost.flops;
@@ -245,16 +247,19 @@ class RecipeWriter {
     if (!cost.unknown.empty()) warn(cost.unknown, cost.bytes);
   }
 
-  /// What others read of a member's results. A step that writes nothing would never be waited for, so one that is
-  /// alone leaves what it has.
+  /// Adds the results of a member that others read. A step that writes nothing would never be waited for, so one that
+  /// is alone leaves what it has.
   void add_writes(Step& step, int member, bool alone) {
-    for (int const made : flow_.of(member)) {
+    auto const results = flow_.of(member);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      int const made = results[i];
       if (!alone && !units_.escapes[static_cast<std::size_t>(made)]) continue;
       if (slot(made).fixed) continue;
       Write write{.slot = made, .bytes = slot(made).bytes};
+      auto const& operands = at(member).operands;
       bool const in_place = role(member) == Role::update_slice || at(member).opcode == "scatter";
-      if (in_place) {
-        auto const over = flow_.of(at(member).operands.front());
+      if (in_place && i < operands.size()) {  // a scatter into several arrays has the arrays as its first operands
+        auto const over = flow_.of(operands[i]);
         if (!over.empty() && !slot(over.front()).fixed && slot(over.front()).bytes >= write.bytes) {
           write.over = over.front();
         }
@@ -294,7 +299,7 @@ class RecipeWriter {
     recipe_.steps.push_back(std::move(step));
   }
 
-  /// The operand that the dearest branch is given.
+  /// Returns the operand that the dearest branch is given.
   int choose_branch(int index, std::vector<int> const& branches, Step& step) {
     if (at(index).operands.size() != branches.size() + 1) refuse(index, "it needs an operand for each branch");
     ++report_.conditionals;
@@ -309,7 +314,7 @@ class RecipeWriter {
     return at(index).operands[dearest + 1];
   }
 
-  /// An asynchronous start has its operands, then its results.
+  /// An asynchronous start has its operands, then its results, in its shape.
   void take_async_results(int index, Step& step) const {
     auto const wanted = recipes_[static_cast<std::size_t>(step.callee)].results.size();
     auto const skipped = step.reads.size();
@@ -335,7 +340,7 @@ class RecipeWriter {
     step.layer_instruction = layer_index(step);
   }
 
-  /// The first index of the first slice that another iteration takes elsewhere: of what is stacked by layers.
+  /// The first index of the first slice that another iteration takes elsewhere: it indexes what is stacked by layers.
   [[nodiscard]] int layer_index(Step const& step) const {
     auto const& body = module_.computations[static_cast<std::size_t>(step.callee)];
     for (auto const& instruction : body.instructions) {
@@ -382,7 +387,7 @@ class RecipeWriter {
   Recipe recipe_;
 };
 
-/// Of each computation that is a loop's body: the element of its tuple that counts, or -1.
+/// By computation: if it is a loop's body, the element of its tuple that counts iterations, else -1.
 std::vector<int> find_counters(Module const& module, std::vector<int> const& order) {
   std::vector<int> counters(module.computations.size(), -1);
   for (int const computation : order) {

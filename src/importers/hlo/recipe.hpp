@@ -13,12 +13,12 @@
 
 namespace weft::hlo {
 
-/// What a step leaves in a slot.
+/// A result that a step leaves in a slot.
 struct Write {
   int slot = -1;
   std::int64_t bytes = 0;
-  int over = -1;         ///< the slot in whose memory it lies
-  int in_place_of = -1;  ///< the slot over which it may be written
+  int over = -1;         ///< the slot in whose memory the result lies
+  int in_place_of = -1;  ///< the slot over which the result may be written
 };
 
 /// One operator, or a computation to run in its place.
@@ -34,10 +34,10 @@ struct Step {
   // of a loop or call
   int callee = -1;
   std::int64_t trips = 1;
-  int layer_instruction = -1;  ///< of a loop's body: its value is the layer, …
-  int counter = -1;            ///< … a function of this element of its tuple, …
-  std::int64_t first = 0;      ///< … which starts so …
-  std::int64_t stride = 0;     ///< … and grows by that
+  int layer_instruction = -1;  ///< an instruction of a loop's body: its value is the layer, …
+  int counter = -1;            ///< … computed from this element of the loop's tuple, …
+  std::int64_t first = 0;      ///< … which starts with this value …
+  std::int64_t stride = 0;     ///< … and grows by this one
   std::vector<int> results{};  ///< slots
 };
 
@@ -56,9 +56,11 @@ struct Recipe {
   double collective_bytes = 0;
 };
 
-/// Recipes of all computations that the entry reaches by calls, loops and branches, by number; the others' are empty.
+/// The recipes of all computations that the entry reaches by calls, loops and branches, by the computation's number;
+/// all other recipes are empty.
 ///
-/// Of a conditional's branches the dearest is taken: flops ÷ 300, bytes of memory, and ten times those of collectives.
+/// Of a conditional's branches the dearest one is taken: the sum of flops ÷ 300, bytes of memory, and ten times the
+/// bytes of collectives counts.
 /// @throws Error{invalid_argument} with line and column.
 [[nodiscard]] std::vector<Recipe> write_recipes(Module const& module, Groups& groups, ImportHloOptions const& options,
                                                 HloReport& report);

@@ -36,7 +36,7 @@ class Finder {
                        [](auto const& i) { return i.opcode == "all-reduce"; });
   }
 
-  /// Of each slot, by what runs; the root counts as one.
+  /// Counts the readers of each slot among what runs; the root counts as one.
   void count_readers() {
     readers_.assign(flow_.slots.size(), 0);
     for (std::size_t i = 0; i < computation_.instructions.size(); ++i) {
@@ -83,7 +83,7 @@ class Finder {
                        [&](auto const& set) { return covers(set, starts, length); });
   }
 
-  /// Every part of the whole is one rank's.
+  /// Whether every part of the whole belongs to exactly one rank of the set.
   static bool covers(std::vector<int> const& set, std::vector<std::int64_t> const& starts, std::int64_t length) {
     std::vector<bool> taken(set.size());
     for (int const rank : set) {
@@ -97,7 +97,7 @@ class Finder {
     return true;
   }
 
-  /// Of every rank for which it is known.
+  /// The starts of the slice, for every rank for which they are known.
   std::vector<std::int64_t> const& starts_of(int instruction) {
     auto const [found, is_new] = starts_.try_emplace(instruction);
     if (is_new) found->second = evaluate_by_rank(module_, computation_, instruction, groups_.ranks());

@@ -9,8 +9,8 @@
 
 namespace weft::hlo {
 
-/// Finds the all-reduces of which each rank keeps a slice of its own and nothing else: by instruction the all-reduce
-/// that a dynamic-slice (through views and conversions in between) turns into a reduce-scatter.
+/// Finds all-reduces of which each rank keeps only a slice of its own. Returns, by instruction, the all-reduce that a
+/// dynamic-slice (through views and conversions in between) turns into a reduce-scatter.
 ///
 /// The slice's place is worked out for every rank of the group: within a set no two may be the same, and each takes
 /// one part in as many as there are ranks in the set.

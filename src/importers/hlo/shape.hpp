@@ -6,7 +6,7 @@
 
 namespace weft::hlo {
 
-/// Of an array, or of a tuple of shapes. A token has no bytes.
+/// The shape of an array, or of a tuple of shapes. A token has no bytes.
 struct Shape {
   std::string_view type{};             ///< "bf16"; nothing for a tuple
   std::vector<std::int64_t> dims{};    ///< of an array
@@ -16,10 +16,10 @@ struct Shape {
   std::int64_t elements = 1;  ///< of an array
   std::int64_t bytes = 0;     ///< of an array, or of all arrays within a tuple
   int leaves = 1;             ///< arrays within, in the order of the text; nested tuples count with theirs
-  int first_leaf = 0;         ///< how many come before it in the tuple it is a part of
+  int first_leaf = 0;         ///< how many leaves come before it in the tuple it is a part of
 };
 
-/// Bits of an element, 0 for tokens, -1 for a name that is no type.
+/// Bits of an element; 0 for tokens, -1 if the name is no type.
 [[nodiscard]] int bits_of_type(std::string_view type) noexcept;
 
 /// The dimensions of an array from the fastest to the slowest, written out.

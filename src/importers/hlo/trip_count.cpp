@@ -18,7 +18,7 @@ Computation const* callee(Module const& module, Instruction const& loop, std::st
   return found.size() == 1 ? &module.computations[static_cast<std::size_t>(found.front())] : nullptr;
 }
 
-/// The element of the computation's parameter that an instruction is, through copies.
+/// The element of the computation's parameter that an instruction stands for, through copies.
 int element_of_parameter(Module const& module, Computation const& computation, int index) {
   for (int hops = 0; hops < 16; ++hops) {
     auto const& here = at(computation, index);

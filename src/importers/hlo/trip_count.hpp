@@ -7,17 +7,17 @@
 
 namespace weft::hlo {
 
-/// A while loop that counts.
+/// What a while loop counts its iterations by.
 struct Counter {
   int element = -1;  ///< of the loop's tuple
   std::int64_t step = 0;
 };
 
-/// The element that the condition compares with a constant and the body adds a constant to.
+/// Finds the element that the condition compares with a constant and to which the body adds a constant.
 [[nodiscard]] std::optional<Counter> find_counter(Module const& module, Instruction const& loop);
 
-/// How often a loop in `computation` runs its body: what backend_config knows, or what the condition, the body and the
-/// counter's first value say; nothing where they do not.
+/// How often a loop in `computation` runs its body: as backend_config says, or else as condition, body and the
+/// counter's first value say; empty where neither does.
 [[nodiscard]] std::optional<std::int64_t> trip_count(Module const& module, Computation const& computation,
                                                      Instruction const& loop);
 

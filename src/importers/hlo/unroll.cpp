@@ -27,7 +27,7 @@ class Unroller {
   }
 
  private:
-  /// Which iteration of which layer it is.
+  /// The layer and iteration that an operator belongs to.
   struct Place {
     int layer = kNone;
     std::int64_t iteration = -1;
@@ -47,7 +47,8 @@ class Unroller {
     for (auto const& part : shape.parts) add_parameters(instruction, part, parameters);
   }
 
-  /// Counts what is done, in operators and in values passed on: garbage may ask for more than there is time for.
+  /// Counts the work done, in operators and in values passed on: a garbage module may ask for more than there is time
+  /// for.
   void spend(std::size_t work) {
     constexpr std::size_t kWorkOfOp = 64;
     work_ += work;
@@ -119,7 +120,7 @@ class Unroller {
     }
   }
 
-  /// Within a loop within a loop the outer one's layer stays.
+  /// In a loop within a loop the outer loop's layer stays.
   [[nodiscard]] Place iteration_of(Step const& step, std::int64_t iteration, Place const& outer) const {
     Place place{.layer = outer.layer, .iteration = iteration};
     if (outer.layer != kNone) return place;

@@ -1,6 +1,7 @@
 #include "importers/kineto/edges.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 
@@ -17,6 +18,7 @@ class EdgeAdder {
 
   void run() {
     order_lanes();
+    find_streams();
     link_launches();
     link_titles();
     link_flows();
@@ -46,6 +48,14 @@ class EdgeAdder {
       auto& before = last[event_of(op).lane];
       add(before, op, "order");
       before = op;
+    }
+  }
+
+  void find_streams() {
+    for (std::size_t op = 0; op < operators_.list().size(); ++op) {
+      auto const& event = event_of(op);
+      if (event.kind != EventKind::device || event.args == nullptr) continue;
+      on_stream_[whole_in(*event.args, "stream", -1)].push_back(op);
     }
   }
 
@@ -105,10 +115,6 @@ class EdgeAdder {
     if (next != kNothing && last != kNothing) add(last, next, "stream wait");
   }
 
-  [[nodiscard]] bool is_on(std::size_t op, std::int64_t stream) const {
-    auto const& event = event_of(op);
-    return event.kind == EventKind::device && event.args != nullptr && whole_in(*event.args, "stream", -1) == stream;
-  }
   [[nodiscard]] std::size_t first_after(double time) const {
     auto const& list = operators_.list();
     auto const found =
@@ -116,19 +122,19 @@ class EdgeAdder {
     return static_cast<std::size_t>(found - list.begin());
   }
   [[nodiscard]] std::size_t first_on(std::int64_t stream, double time) const {
-    for (auto op = first_after(time); op < operators_.list().size(); ++op) {
-      if (is_on(op, stream)) return op;
-    }
-    return kNothing;
+    auto const found = on_stream_.find(stream);
+    if (found == on_stream_.end()) return kNothing;
+    auto const next = std::lower_bound(found->second.begin(), found->second.end(), first_after(time));
+    return next == found->second.end() ? kNothing : *next;
   }
   [[nodiscard]] std::size_t last_on(std::int64_t stream, double time) const {
-    for (auto op = first_after(time); op-- > 0;) {
-      if (is_on(op, stream)) return op;
-    }
-    return kNothing;
+    auto const found = on_stream_.find(stream);
+    if (found == on_stream_.end()) return kNothing;
+    auto const next = std::lower_bound(found->second.begin(), found->second.end(), first_after(time));
+    return next == found->second.begin() ? kNothing : *std::prev(next);
   }
 
-  /// A collective's stream waits for what its thread had launched: so does torch's ProcessGroupNCCL.
+  /// A collective's stream waits for what its thread had launched before: torch's ProcessGroupNCCL does so.
   void order_collectives() {
     std::vector<std::size_t> launches;
     for (std::size_t i = 0; i < all_.events.size(); ++i) {
@@ -156,6 +162,7 @@ class EdgeAdder {
   Operators const& operators_;
   OpGraph& graph_;
   ImportReport& report_;
+  std::unordered_map<std::int64_t, std::vector<std::size_t>> on_stream_;  ///< by stream: its operators, by start
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ std::pair<Known, EventKind> kind_of(std::string const& category) {
   for (auto const& [name, kind] : kKinds) {
     if (category == name) return {Known::kind, kind};
   }
-  // What is shown of others on a device, what Python ran, the profiler itself.
+  // Ignored: what other events show on a device, what Python ran, and the profiler itself.
   for (char const* const name :
        {"gpu_user_annotation", "python_function", "Trace", "overhead", "cuda_profiler_range"}) {
     if (category == name) return {Known::ignored, call};
@@ -66,9 +66,8 @@ class EventReader {
         ++report_.free_entries;
       }
     }
-    std::stable_sort(all_.events.begin(), all_.events.end(), [](Event const& a, Event const& b) {
-      return std::make_tuple(a.start, -a.end) < std::make_tuple(b.start, -b.end);
-    });
+    sort();
+    part_from_threads();
     return std::move(all_);
   }
 
@@ -77,6 +76,39 @@ class EventReader {
     auto const name = text_in(json, "name");
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: event {}{}: {}", source_, index_,
                                                          name.empty() ? "" : fmt::format(" ({})", name), why));
+  }
+
+  void sort() {
+    std::stable_sort(all_.events.begin(), all_.events.end(), [](Event const& a, Event const& b) {
+      return std::make_tuple(a.start, -a.end) < std::make_tuple(b.start, -b.end);
+    });
+  }
+
+  /// A back end may title its work from the time of a thread's call, as Weft's does, to the work's end. Where that end
+  /// comes after the call has returned, the thread does other things meanwhile. Such work gets a lane of its own, in
+  /// which each piece begins when the one before has ended, as a back end takes its calls one by one.
+  void part_from_threads() {
+    std::vector<double> returned(all_.lanes.size(), -1);  // by thread: when its last call returned
+    struct Behind {
+      std::size_t lane;
+      double until;
+    };
+    std::map<std::size_t, Behind> behind;  // by thread
+    for (auto& event : all_.events) {
+      if (!event.collective || event.kind == EventKind::device) continue;
+      double& call_end = returned[event.lane];
+      if (event.collective->evidence == CollectiveEvidence::call) call_end = event.end;
+      bool const is_title =
+          event.collective->evidence == CollectiveEvidence::title && event.name.rfind("nccl:", 0) != 0;
+      if (!is_title || event.start > call_end || event.end <= call_end + kTolerance) continue;
+      auto const [found, is_new] = behind.try_emplace(event.lane, Behind{all_.lanes.size(), 0});
+      if (is_new) all_.lanes.push_back({.name = all_.lanes[event.lane].name + ", its collectives"});
+      auto& [lane, until] = found->second;
+      event.lane = lane;
+      event.start = std::min(std::max(event.start, until), event.end);
+      until = std::max(until, event.end);
+    }
+    if (!behind.empty()) sort();
   }
 
   double microseconds(Json const& json, char const* key) const {

@@ -14,8 +14,8 @@ namespace weft::kineto {
 inline constexpr double kTolerance = 0.002;
 
 enum class EventKind : std::uint8_t {
-  call,        ///< of an operator, on a thread
-  annotation,  ///< of what a program does there
+  call,        ///< a call of an operator, on a thread
+  annotation,  ///< a program's note of what it does there
   runtime,     ///< a call of CUDA
   device,      ///< a kernel or a copy on a stream
   sync,        ///< one stream waits for another
@@ -46,12 +46,12 @@ struct Lane {
 };
 
 struct Events {
-  std::vector<Event> events{};  ///< by start; what holds others before them
+  std::vector<Event> events{};  ///< by start; an event that holds others comes before them
   std::vector<FlowEnd> flows{};
   std::vector<Lane> lanes{};
 };
 
-/// Of the list "traceEvents", which has to outlive what is returned.
+/// Reads the list "traceEvents", which has to outlive the result.
 /// @throws Error{invalid_argument} naming source and event.
 [[nodiscard]] Events read_events(nlohmann::json const& list, std::string const& source, ImportReport& report);
 

@@ -12,7 +12,7 @@ Forest::Forest(Events const& all) : all_(all), parents_(all.events.size(), kNoth
     of_lane_[event.lane].push_back(i);
     auto& around = innermost[event.lane];
     while (around != kNothing && all.events[around].end + kTolerance < event.end) around = parents_[around];
-    // An event of no time at the end of another comes after it.
+    // An event without duration at the end of another event comes after it.
     while (around != kNothing && all.events[around].end <= event.start) around = parents_[around];
     parents_[i] = around;
     if (around != kNothing) own_[around] = std::max(0.0, own_[around] - (event.end - event.start));

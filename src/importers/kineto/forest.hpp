@@ -14,11 +14,11 @@ class Forest {
  public:
   explicit Forest(Events const& all);
 
-  /// The smallest event around an event; kNothing where there is none.
+  /// The smallest event that encloses an event; kNothing where there is none.
   [[nodiscard]] std::size_t parent(std::size_t event) const { return parents_[event]; }
-  /// Microseconds of an event in which none of those within it ran.
+  /// The event's own time: microseconds in which none of the events within it ran.
   [[nodiscard]] double own_time(std::size_t event) const { return own_[event]; }
-  /// The smallest event at a time.
+  /// The smallest event that a lane has at a time.
   [[nodiscard]] std::size_t at(std::size_t lane, double time) const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 using namespace kineto;
 using Json = nlohmann::json;
 
-constexpr double kSecond = 1e-6;  ///< of a microsecond
+constexpr double kSecond = 1e-6;  ///< seconds of a microsecond
 constexpr double kMostBytes = 0x1p60;
 
 class KinetoImporter {
@@ -71,7 +71,7 @@ class KinetoImporter {
 
   void set_collective(OpNode& node, Operator const& op, Forest const& forest) {
     auto const& event = all_.events[op.event];
-    auto const own = message_of(event, source_, trace_.report);
+    auto const own = message_of(event, source_);
     auto const note = note_of(op.call, forest);
     auto kind = event.collective->kind;
     if (!kind && own) kind = own->kind;
@@ -88,6 +88,10 @@ class KinetoImporter {
     }
     auto const& told = own && own->bytes > 0 ? own : note;
     if (!told || told->bytes <= 0) trace_.report.warn("collective whose bytes are not told, taken for 0");
+    if (told && !told->unknown_type.empty()) {
+      trace_.report.warn(fmt::format("collective of elements of type \"{}\", taken for {} bytes", told->unknown_type,
+                                     Message::kWidestElement));
+    }
     double bytes = told ? told->bytes : 0;
     if (told && told->only_input && node.collective.kind == CollectiveKind::all_gather) {
       auto const& group = trace_.graph.groups[static_cast<std::size_t>(node.collective.group)];
@@ -102,8 +106,8 @@ class KinetoImporter {
     trace_.report.collective_bytes += bytes;
   }
 
-  /// What "record_param_comms", or the call itself, says of the arguments: around what launched a kernel, or within a
-  /// call on a thread.
+  /// What "record_param_comms", or the call itself, says of the arguments. The note lies around what launched a kernel,
+  /// or within a call on a thread.
   [[nodiscard]] std::optional<Message> note_of(std::size_t call, Forest const& forest) {
     for (auto around = call; around != kNothing; around = forest.parent(around)) {
       auto const& event = all_.events[around];
@@ -111,14 +115,15 @@ class KinetoImporter {
       for (auto inner = around; inner < all_.events.size() && all_.events[inner].start <= event.end; ++inner) {
         auto const& each = all_.events[inner];
         bool const is_note = each.collective && each.collective->evidence == CollectiveEvidence::params;
-        if (is_note && each.lane == event.lane) return message_of(each, source_, trace_.report);
+        if (is_note && each.lane == event.lane) return message_of(each, source_);
       }
-      if (auto message = message_of(event, source_, trace_.report)) return message;
+      if (auto message = message_of(event, source_)) return message;
     }
     return std::nullopt;
   }
 
-  /// Another lane's operators wait for a collective only where the trace says so.
+  /// Operators on other lanes wait for a collective only where the trace says so; this warns of collectives whose
+  /// results nothing waits for.
   void warn_of_unused_results() {
     std::vector<bool> is_used(trace_.graph.ops.size(), false);
     for (std::size_t op = 0; op < trace_.graph.ops.size(); ++op) {
@@ -134,7 +139,8 @@ class KinetoImporter {
     }
   }
 
-  /// A collective that its own caller carries out is waited for by what comes next.
+  /// Whether a collective runs apart from threads. One that its own caller carries out is waited for by what comes
+  /// next.
   [[nodiscard]] bool is_apart_from_threads(std::size_t op) const {
     auto const lane = static_cast<std::size_t>(trace_.lanes[op]);
     if (all_.lanes[lane].is_device) return true;

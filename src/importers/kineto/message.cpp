@@ -15,14 +15,12 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kDeepest = 8;
-constexpr std::int64_t kWidestElement = 8;
 
 class MessageReader {
  public:
-  MessageReader(Event const& event, std::string const& source, ImportReport& report)
-      : event_(event), args_(*event.args), source_(source), report_(report) {}
+  MessageReader(Event const& event, std::string const& source) : event_(event), args_(*event.args), source_(source) {}
 
-  std::optional<Message> read() const {
+  std::optional<Message> read() {
     Message message;
     message.group = group();
     auto const name = text_in(args_, "Collective name");
@@ -37,6 +35,7 @@ class MessageReader {
     } else if (name.empty()) {
       return std::nullopt;
     }
+    message.unknown_type = unknown_type_;
     return message;
   }
 
@@ -61,14 +60,14 @@ class MessageReader {
     return facts;
   }
 
-  std::int64_t element_bytes(std::string const& type) const {
+  std::int64_t element_bytes(std::string const& type) {
     if (auto const bytes = element_bytes_named(type)) return *bytes;
-    report_.warn(fmt::format("collective of elements of type \"{}\", taken for {} bytes", type, kWidestElement));
-    return kWidestElement;
+    unknown_type_ = type.empty() ? "none" : type;
+    return Message::kWidestElement;
   }
 
-  /// Of the largest argument.
-  double input_bytes(Json const& dims) const {
+  /// Bytes of the largest argument.
+  double input_bytes(Json const& dims) {
     Json const types = args_.contains("Input type") ? args_["Input type"] : Json::array();
     double most = 0;
     for (std::size_t i = 0; i < dims.size(); ++i) {
@@ -81,7 +80,7 @@ class MessageReader {
     return most;
   }
 
-  /// Of a shape, or of all in a list of them. Nothing has no elements.
+  /// Elements of a shape, or of all shapes in a list of them. An empty one has no elements.
   double elements(Json const& shape, int depth) const {
     if (!shape.is_array() || shape.empty() || depth > kDeepest) return 0;
     double product = 1;
@@ -101,14 +100,14 @@ class MessageReader {
   Event const& event_;
   Json const& args_;
   std::string const& source_;
-  ImportReport& report_;
+  std::string unknown_type_;
 };
 
 }  // namespace
 
-std::optional<Message> message_of(Event const& event, std::string const& source, ImportReport& report) {
+std::optional<Message> message_of(Event const& event, std::string const& source) {
   if (event.args == nullptr || !event.collective) return std::nullopt;
-  return MessageReader(event, source, report).read();
+  return MessageReader(event, source).read();
 }
 
 }  // namespace weft::kineto

@@ -1,6 +1,7 @@
 #include "importers/kineto/operators.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <unordered_map>
 
@@ -37,6 +38,7 @@ Operators::Operators(Events const& all, Forest const& forest)
   link_launches();
   choose_collectives();
   take_apart();
+  order_device_lanes();
   add_all();
 }
 
@@ -73,6 +75,14 @@ void Operators::link_launches() {
   }
 }
 
+void Operators::order_device_lanes() {
+  on_device_.resize(all_.lanes.size());
+  for (std::size_t i = 0; i < all_.events.size(); ++i) {
+    if (all_.events[i].kind == EventKind::device) on_device_[all_.events[i].lane].push_back(i);
+  }
+  std::erase_if(on_device_, [](auto const& lane) { return lane.empty(); });
+}
+
 void Operators::choose_collectives() {
   auto const& events = all_.events;
   std::vector<bool> on_device(events.size(), false);  // calls that a kernel carries out
@@ -85,12 +95,12 @@ void Operators::choose_collectives() {
   std::vector<std::size_t> calls;
   std::vector<std::size_t> titles;
   std::vector<bool> holds_call(events.size(), false);
-  for (std::size_t i = events.size(); i-- > 0;) {  // what lies within others before them
+  for (std::size_t i = events.size(); i-- > 0;) {  // events within others come before these
     auto const around = forest_.parent(i);
     if (around != kNothing && (holds_call[i] || is_call(events[i]))) holds_call[around] = true;
     bool const alone = has(events[i], CollectiveEvidence::params) && !within(i, is_call);
     if ((is_call(events[i]) || alone) && !holds_call[i] && !on_device[i]) calls.push_back(i);
-    bool const shown = kernels && events[i].name.rfind("nccl:", 0) == 0;  // of a kernel
+    bool const shown = kernels && events[i].name.rfind("nccl:", 0) == 0;  // shows a kernel, which counts instead
     if (has(events[i], CollectiveEvidence::title) && !shown) titles.push_back(i);
   }
   std::reverse(calls.begin(), calls.end());
@@ -98,7 +108,7 @@ void Operators::choose_collectives() {
   match_titles(calls, titles);
 }
 
-/// A back end takes calls in their order.
+/// Matches titles with calls: a back end takes calls in their order.
 void Operators::match_titles(std::vector<std::size_t> const& calls, std::vector<std::size_t> const& titles) {
   std::size_t next = 0;
   for (auto const title : titles) {
@@ -141,7 +151,7 @@ void Operators::add_all() {
   }
 }
 
-/// Until all are there, of_event_ says the operator's event.
+/// Adds an operator. Until all are there, of_event_ holds the operator's event.
 void Operators::add(std::size_t i) {
   auto const& event = all_.events[i];
   Operator op{.event = i, .start = event.start, .time = apart_[i] ? forest_.own_time(i) : event.end - event.start};
@@ -160,14 +170,12 @@ std::vector<std::size_t> Operators::waited_for(std::size_t index) const {
   auto const& event = all_.events[index];
   std::vector<std::size_t> last;
   if (!waits_for_all(event) && !waits_for_one(event)) return last;
-  std::vector<std::size_t> of_lane(all_.lanes.size(), kNothing);
-  for (std::size_t i = 0; i < all_.events.size(); ++i) {
-    auto const& each = all_.events[i];
-    if (each.start > event.end) break;
-    if (each.kind == EventKind::device && each.end <= event.end + kTolerance) of_lane[each.lane] = i;
-  }
-  for (auto const each : of_lane) {
-    if (each != kNothing) last.push_back(each);
+  for (auto const& lane : on_device_) {
+    auto const behind = std::upper_bound(lane.begin(), lane.end(), event.end,
+                                         [&](double end, std::size_t each) { return end < all_.events[each].start; });
+    auto const found = std::find_if(std::make_reverse_iterator(behind), lane.rend(),
+                                    [&](std::size_t each) { return all_.events[each].end <= event.end + kTolerance; });
+    if (found != lane.rend()) last.push_back(*found);
   }
   if (waits_for_one(event) && last.size() > 1) {
     last = {*std::max_element(last.begin(), last.end(),

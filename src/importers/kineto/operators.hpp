@@ -11,30 +11,30 @@ namespace weft::kineto {
 struct Operator {
   std::size_t event = 0;
   double start = 0;  ///< µs
-  double time = 0;   ///< µs; of an event that was taken apart what is left of it
+  double time = 0;   ///< µs; of an event that was taken apart: what is left of it
   bool is_collective = false;
   bool is_update = false;
-  /// Of a collective: the call on a thread that started it, or itself.
+  /// Of a collective: the call on a thread that started it, or the collective itself.
   std::size_t call = kNothing;
 };
 
-/// Which events are operators of the graph.
+/// Decides which events of a trace are operators of the graph.
 class Operators {
  public:
   Operators(Events const& all, Forest const& forest);
 
   /// By start.
   [[nodiscard]] std::vector<Operator> const& list() const { return list_; }
-  /// The operator that an event is, or is within; kNothing where it is none.
+  /// The operator that an event is, or lies within; kNothing where there is none.
   [[nodiscard]] std::size_t of_event(std::size_t event) const { return of_event_[event]; }
-  /// What a call of the runtime started on a device.
+  /// The device events that a call of the runtime started.
   [[nodiscard]] std::vector<std::size_t> const& launched_by(std::size_t event) const { return launched_[event]; }
-  /// For each collective's title the call that it carries out.
+  /// The call that a collective's title carries out.
   [[nodiscard]] std::size_t call_of(std::size_t title) const { return call_of_[title]; }
-  /// Whether it waits for all streams, or for one.
+  /// Whether an event waits for all streams, or for one.
   [[nodiscard]] static bool waits_for_all(Event const& event);
   [[nodiscard]] static bool waits_for_one(Event const& event);
-  /// The last that ended on each device's lane before an event did.
+  /// What an event waited for: on each device lane the last event that ended before it did.
   [[nodiscard]] std::vector<std::size_t> waited_for(std::size_t event) const;
 
  private:
@@ -44,6 +44,7 @@ class Operators {
   void take_apart();
   void add_all();
   void add(std::size_t event);
+  void order_device_lanes();
   [[nodiscard]] bool within(std::size_t event, bool (*is)(Event const&)) const;
 
   Events const& all_;
@@ -51,6 +52,7 @@ class Operators {
   std::vector<std::vector<std::size_t>> launched_;
   std::vector<std::size_t> launcher_;
   std::vector<std::size_t> call_of_;
+  std::vector<std::vector<std::size_t>> on_device_;  ///< by device lane: its events, by start
   std::vector<bool> is_collective_;
   std::vector<bool> apart_;
   std::vector<Operator> list_;

@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-/// Without "#2".
+/// A name without its "#2".
 std::string plain_name(std::string const& name) {
   auto const mark = name.rfind('#');
   if (mark == std::string::npos || mark + 1 == name.size()) return name;
@@ -38,7 +38,7 @@ double length_of(std::span<PlannedTime const> times) {
   return times.empty() ? 0 : end - begin;
 }
 
-/// Makes the first operator that both have start at 0 in both.
+/// Shifts both so that the first operator that both have starts at 0.
 void align(std::vector<PlanDiffRow>& rows) {
   auto const both =
       std::find_if(rows.begin(), rows.end(), [](PlanDiffRow const& row) { return row.planned && row.measured; });

@@ -14,7 +14,7 @@ using kernels::MatrixShape;
 /// Checks a call's arguments on the way to a kernel.
 class Arguments {
  public:
-  /// @param vector one of the call's, whose count is a row's; @param matrix one of those whose type counts
+  /// `matrix`: one of those whose type and size count. `width`: elements in a row.
   Arguments(char const* call, ConstBufferView const& matrix, std::size_t width) : call_(call) {
     if (matrix.dtype != DataType::f32 && matrix.dtype != DataType::bf16 && matrix.dtype != DataType::f16) {
       throw Error(ErrorCode::unsupported,
@@ -50,7 +50,7 @@ class Arguments {
           fmt::format("cpu::{}: {} is {} {}{}; it must be {} {}", call_, name, view.count, to_string(view.dtype),
                       view.data == nullptr ? " without memory" : "", count, to_string(type)));
     }
-    return const_cast<void*>(view.data);  // outputs came as views of what may be written
+    return const_cast<void*>(view.data);  // outputs were given as writable views
   }
 
   char const* call_;

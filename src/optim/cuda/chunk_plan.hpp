@@ -18,11 +18,12 @@ struct ChunkRange {
 
 /// How a launch divides many tensors among its blocks.
 struct ChunkPlan {
-  std::vector<kernels::cuda::Chunk> chunks;  ///< tensors' one after the other, each in the order of its elements
-  std::vector<ChunkRange> of_tensor;         ///< none for a tensor without elements
+  std::vector<kernels::cuda::Chunk> chunks;  ///< tensor by tensor, in the order of each tensor's elements
+  std::vector<ChunkRange> of_tensor;         ///< empty for a tensor without elements
 };
 
-/// `counts`: elements of each tensor. @throws Error{invalid_argument} for more than a launch can have.
+/// `counts`: elements of each tensor. @throws Error{invalid_argument} for more chunks or tensors than a launch can
+/// have.
 [[nodiscard]] ChunkPlan plan_chunks(std::span<std::size_t const> counts);
 
 }  // namespace weft::cuda

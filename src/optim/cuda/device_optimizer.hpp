@@ -17,12 +17,12 @@
 
 namespace weft::cuda {
 
-/// An optimizer whose tensors and states are in a machine's memory. All tables are there as well; a step launches one
-/// block that computes the step's scalars, and one kernel for all tensors of an optimizer.
+/// An optimizer whose tensors and states are in a machine's memory, and all its tables as well. A step launches one
+/// block that computes the step's scalars, and one kernel for all tensors of one kind of optimizer.
 template <typename Machine>
 class DeviceOptimizer final : public Optimizer::Impl {
  public:
-  /// States are in `memory` where there is some.
+  /// States are in `memory` if it is given.
   DeviceOptimizer(Machine machine, std::vector<ParameterGroup> const& groups, OptimizerSettings const& settings,
                   std::vector<ParameterMemory> const* memory = nullptr)
       : Impl(groups, settings, machine.device()),
@@ -69,7 +69,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
     machine_.synchronize();  // whoever wrote the parameters may have used any stream
     TensorList<Machine> const list(machine_, from, {}, to);
     list.map(kernels::cuda::ScaleOp{}, nullptr, nullptr);
-    machine_.synchronize();  // before the list goes
+    machine_.synchronize();  // before the list is destroyed
   }
   [[nodiscard]] std::int64_t step_count() const override { return download<std::int64_t>(machine_, step_.data()); }
   void set_step_count(std::int64_t step) override { machine_.write(step_.data(), &step, sizeof step); }
@@ -168,7 +168,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
     return all;
   }
 
-  /// Tables hold the parameters of one kind of optimizer side by side, so that one launch takes them all.
+  /// Orders the tables so that parameters of one kind of optimizer lie side by side, and one launch takes them all.
   void order_by_kind() {
     for (std::size_t i = 0; i < parameter_count(); ++i) kinds_.push_back(rule_options(options_of(i)).kind);
     order_.resize(parameter_count());
@@ -214,7 +214,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
     return tensors;
   }
 
-  /// What is not zero at first.
+  /// Fills the states that are not zero at first.
   void fill_states() {
     for (std::size_t i = 0; i < parameter_count(); ++i) {
       for (std::size_t which = 0; which < state_names(options_of(i)).size(); ++which) {
@@ -240,7 +240,7 @@ class DeviceOptimizer final : public Optimizer::Impl {
             tensor_norms()};
   }
 
-  /// Neighbours of the table, of one kind, among given parameters: from the `first` of these on.
+  /// Given parameters that are neighbours in the table and of one kind, from the `first` of the given ones on.
   struct Run {
     kernels::cuda::RuleKind kind;
     std::size_t first;

@@ -14,7 +14,7 @@
 
 namespace weft::cuda {
 
-/// Where one parameter's f32 original and states are: byte offsets in an optimizer's memory.
+/// Where one parameter's f32 master and states are: byte offsets in an optimizer's memory.
 struct StateLayout {
   static constexpr std::size_t kNone = SIZE_MAX;
 
@@ -23,25 +23,25 @@ struct StateLayout {
   std::size_t scales[3] = {kNone, kNone, kNone};  ///< where packed
 };
 
-/// The same in a machine's memory; null: there is none.
+/// The same as addresses in a machine's memory; null where there is none.
 struct StatePlaces {
   float* master = nullptr;
   void* values[3] = {};
   float* scales[3] = {};
 };
 
-/// Appends a parameter's arrays, each at 256 bytes, to `end`.
+/// Lays out a parameter's arrays behind `end`, each at a multiple of 256 bytes, and moves `end` behind them.
 [[nodiscard]] StateLayout lay_out(BufferView const& parameter, OptimizerOptions const& options,
                                   OptimizerSettings const& settings, std::size_t& end);
 
-/// What optimizers keep of their parameters, in a machine's memory: their own or, where they are given some, the
+/// What optimizers keep of their parameters in a machine's memory: memory of its own or, where borrow() is called, the
 /// caller's. read() and write() are for checkpoints, and block.
 template <typename Machine>
 class DeviceStates {
  public:
   DeviceStates(Machine machine, bool packs) : machine_(machine), packs_(packs) {}
 
-  /// Zeros, laid out so.
+  /// Allocates zeros, laid out as `layouts` say.
   void allocate(std::vector<StateLayout> const& layouts, std::size_t bytes) {
     memory_ = machine_.allocate(bytes);
     for (auto const& layout : layouts) {

@@ -12,7 +12,8 @@ void Gpu::read(void* to, void const* from, std::size_t bytes) const {
   copy(to, from, bytes);
 }
 
-// In the order of the legacy default stream, which does not wait for streams like ours by itself.
+// Waits for the device first: the copy is made in the order of the legacy default stream, which does not wait for
+// streams like ours by itself.
 void Gpu::copy(void* to, void const* from, std::size_t bytes) const {
   if (bytes == 0) return;
   DeviceGuard const guard(device_);

@@ -11,18 +11,19 @@
 
 namespace weft::cuda {
 
-/// One GPU's memory and launches, as the host sides here use them. They take the machine as a template argument, so
-/// that tests run them, and the kernels' bodies, on machines without a GPU (tests/cuda/kernels/host_machine.hpp).
+/// One GPU's memory and launches, as the host code of this folder uses them. That code takes the machine as a template
+/// argument, so that tests can run it, and the kernels' bodies, on machines without a GPU
+/// (tests/cuda/kernels/host_machine.hpp).
 class Gpu {
  public:
   explicit Gpu(int device) : device_(device) {}
 
   [[nodiscard]] Device device() const noexcept { return {DeviceType::cuda, device_}; }
 
-  /// Zeros, aligned to 256 bytes. Blocks.
+  /// Zero-filled memory, aligned to 256 bytes. Blocks.
   [[nodiscard]] Buffer allocate(std::size_t bytes) const { return cuda::allocate(bytes, DataType::u8, device_); }
 
-  /// Once all work of the device is done; they block.
+  /// Both copy once all work of the device is done, and block.
   void write(void* to, void const* from, std::size_t bytes) const;
   void read(void* to, void const* from, std::size_t bytes) const;
 
@@ -31,7 +32,7 @@ class Gpu {
   /// Whether what is launched now goes into a CUDA graph instead of running.
   [[nodiscard]] bool is_capturing(Stream const* stream) const;
 
-  /// Null: the device's legacy default stream. @throws Error{invalid_argument} for a stream of another device.
+  /// `stream` null: the device's legacy default stream. @throws Error{invalid_argument} for a stream of another device.
   template <typename Body>
   void launch(Body const& body, std::size_t blocks, Stream const* stream) const {
     if (blocks == 0) return;
@@ -46,7 +47,7 @@ class Gpu {
   int device_;
 };
 
-/// `values` in a machine's memory.
+/// Copies `values` to new memory of a machine.
 template <typename Machine, typename T>
 [[nodiscard]] Buffer upload(Machine const& machine, std::vector<T> const& values) {
   Buffer memory = machine.allocate(values.size() * sizeof(T));
@@ -54,7 +55,7 @@ template <typename Machine, typename T>
   return memory;
 }
 
-/// One T in a machine's memory.
+/// Copies one T from a machine's memory.
 template <typename T, typename Machine>
 [[nodiscard]] T download(Machine const& machine, void const* from) {
   T value;

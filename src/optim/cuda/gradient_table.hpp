@@ -9,14 +9,14 @@
 
 namespace weft::cuda {
 
-/// Where tensors are that may move from call to call, such as gradients from step to step, in a machine's memory. While
-/// they stay where they were, nothing is launched.
+/// A table, in a machine's memory, of where tensors are that may move from call to call, such as gradients from step to
+/// step. While they stay where they are, nothing is launched.
 template <typename Machine>
 class GradientTable {
  public:
   GradientTable(Machine machine, std::size_t count)
       : machine_(machine), memory_(machine.allocate(count * sizeof(Pointer))), known_(count) {}
-  /// These, at first. Blocks.
+  /// Begins with these tensors. Blocks.
   GradientTable(Machine machine, std::span<BufferView const> tensors) : machine_(machine) {
     for (auto const& view : tensors) known_.push_back({view.data, view.dtype});
     memory_ = upload(machine, known_);
@@ -27,7 +27,7 @@ class GradientTable {
   void set(std::size_t index, BufferView const& gradient, Stream const* stream) {
     set_from(index, {&gradient, 1}, stream);
   }
-  /// Of neighbours.
+  /// For neighbours in the table.
   void set(std::size_t first, std::span<BufferView const> gradients, Stream const* stream) {
     constexpr std::size_t kMost = kernels::cuda::SetGradientsBody::kMost;
     for (std::size_t i = 0; i < gradients.size(); i += kMost) {
@@ -38,10 +38,10 @@ class GradientTable {
  private:
   using Pointer = kernels::cuda::TensorPointer;
 
-  /// As many as fit a launch.
+  /// For as many as fit one launch.
   void set_from(std::size_t first, std::span<BufferView const> gradients, Stream const* stream) {
     if (machine_.is_capturing(stream)) {
-      // From now on the table may be what a graph has written whenever it ran.
+      // From now on the table may hold what a graph has written, whenever it ran: known_ cannot be trusted.
       captured_ = true;
     }
     bool changed = captured_;
@@ -60,7 +60,7 @@ class GradientTable {
 
   Machine machine_;
   Buffer memory_;
-  std::vector<Pointer> known_;  // what has been sent
+  std::vector<Pointer> known_;  // what the table was last told
   bool captured_ = false;
 };
 

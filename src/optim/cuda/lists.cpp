@@ -27,7 +27,7 @@ void check_tensor(BufferView const& view, std::size_t index, Device device, char
   if (view.data == nullptr && view.count != 0) refuse(ErrorCode::invalid_argument, "it has no memory");
 }
 
-/// The machine of checked tensors.
+/// The machine of `tensors`, after checking them.
 Gpu machine_of(std::span<BufferView const> tensors, char const* list) {
   if (tensors.empty()) throw Error(ErrorCode::invalid_argument, std::string(list) + ": no tensors");
   for (std::size_t i = 0; i < tensors.size(); ++i) check_tensor(tensors[i], i, tensors.front().device, list);
@@ -142,7 +142,7 @@ void CopyList::run(Stream const& stream, float factor) {
   impl_->map(kernels::cuda::ScaleOp{{factor, nullptr}}, nullptr, &stream);
 }
 
-// The functions of weft/gradients.hpp and weft/convert.hpp: everything that was enqueued anywhere may concern them, so
+// The functions of weft/gradients.hpp and weft/convert.hpp. Work enqueued on any stream may concern their tensors, so
 // they wait for the device, work on its legacy default stream, and wait again.
 
 namespace on_gpu {
@@ -171,7 +171,7 @@ void clamp(std::span<BufferView const> gradients, float limit) {
 
 namespace {
 
-// The GPU's side is copied as it is; types change on the host.
+// Copies between host and GPU without changing the GPU's type; types are converted on the host.
 void convert_across(BufferView const& from, BufferView const& to) {
   bool const up = to.device.type == DeviceType::cuda;
   BufferView const& there = up ? to : from;

@@ -8,8 +8,8 @@
 #include "weft/gradients.hpp"
 #include "weft/stream.hpp"
 
-/// The functions of weft/gradients.hpp and weft/convert.hpp for tensors on GPUs. They refuse what is not on the first
-/// one's.
+/// The functions of weft/gradients.hpp and weft/convert.hpp for tensors on GPUs. They refuse tensors that are not on
+/// the first one's GPU.
 namespace weft::cuda::on_gpu {
 
 [[nodiscard]] NormParts measure_parts(std::span<BufferView const> gradients, NormType type, float factor);
@@ -18,7 +18,8 @@ void clamp(std::span<BufferView const> gradients, float limit);
 void unscale_and_check(std::span<BufferView const> gradients, float inv_scale, float& found_inf);
 void convert(BufferView from, BufferView to);
 
-// One launch on `stream`, of views on its GPU; nothing is waited for, allocated or kept.
+// The next three make one launch on `stream`, with views on its GPU; they wait for nothing, allocate nothing and keep
+// nothing.
 
 /// to ← from, as many elements, rounded to nearest even.
 void convert(BufferView const& from, BufferView const& to, Stream const& stream);
@@ -28,7 +29,7 @@ void add(BufferView const& from, BufferView const& to, Stream const& stream);
 void compress_with_feedback(BufferView const& gradient, BufferView const& residual, BufferView const& wire,
                             Stream const& stream);
 
-/// Whether a list is theirs; never in a library without CUDA.
+/// Whether these functions are for such a list; never in a library without CUDA.
 [[nodiscard]] inline bool takes([[maybe_unused]] std::span<BufferView const> tensors) {
 #ifdef WEFT_CUDA_TRAINING
   return std::ranges::any_of(tensors, [](auto const& one) { return one.device.type == DeviceType::cuda; });

@@ -11,8 +11,8 @@
 
 namespace weft::cuda {
 
-/// Many tensors on one machine that kernels go through in one launch. The tables are uploaded once; then calls only
-/// launch. The tensors outlive it, or are replaced.
+/// Many tensors on one machine that kernels go through in one launch. The tables are uploaded once; later calls only
+/// launch. The tensors must outlive it, or be replaced.
 template <typename Machine>
 class TensorList {
  public:
@@ -22,12 +22,12 @@ class TensorList {
       : machine_(machine), x_(machine, x), y_(upload(machine, pointers(y))), out_(upload(machine, pointers(out))) {
     divide(x);
   }
-  /// Of tensors that change in place.
+  /// For tensors that change in place.
   TensorList(Machine machine, std::span<BufferView const> tensors) : machine_(machine), x_(machine, tensors) {
     divide(tensors);
   }
 
-  /// Of tensors that change in place: from now on as many others, of as many elements each.
+  /// For tensors that change in place: uses as many others from now on, of as many elements each.
   void replace(std::span<BufferView const> tensors, Stream const* stream) { x_.set(0, tensors, stream); }
 
   [[nodiscard]] Machine const& machine() const noexcept { return machine_; }
@@ -67,7 +67,7 @@ class TensorList {
 
   Machine machine_;
   GradientTable<Machine> x_;
-  Buffer y_, out_, chunks_;  // no `out_`: in place
+  Buffer y_, out_, chunks_;  // without `out_` tensors change in place
   std::size_t chunk_count_ = 0;
   std::vector<kernels::cuda::PartRange> ranges_;  // each tensor's chunks
 };
@@ -105,7 +105,7 @@ class MeasuredTensors : public TensorList<Machine> {
                                                   options.max_norm, whole(), options.found_inf},
                    1, stream);
   }
-  /// In the machine's memory.
+  /// The result, in the machine's memory.
   [[nodiscard]] kernels::cuda::MeasuredList* whole() const {
     return static_cast<kernels::cuda::MeasuredList*>(whole_.data());
   }

@@ -46,7 +46,7 @@ DeviceGuard::DeviceGuard(int device, CudaFunctions const& cuda) : cuda_(cuda) {
 
 // Cannot fail for a device that was current before; if it does all the same, the next checked call reports it.
 DeviceGuard::~DeviceGuard() {
-  if (changes_) static_cast<void>(cuda_.set_device(previous_));
+  if (changes_ && cuda_.has_context(previous_)) static_cast<void>(cuda_.set_device(previous_));
 }
 
 int device_count() {

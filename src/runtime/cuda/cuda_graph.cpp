@@ -15,16 +15,17 @@ CudaStream const& recordable(Stream const& stream, char const* call) {
   throw Error(ErrorCode::invalid_argument, std::string(call) + ": the stream is on " + to_string(stream.device()));
 }
 
-/// What was captured, destroyed with it.
+/// A capture, and then the graph that it made, which is destroyed with it.
 class Captured {
  public:
-  /// Other threads of the process may wait for the GPU meanwhile: NCCL's do, and those that watch over collectives.
+  /// The mode is thread-local, because other threads of the process may wait for the GPU meanwhile: NCCL's do, and
+  /// those that watch over collectives.
   explicit Captured(CudaStream const& stream) : stream_(stream) {
     check(cuda(), cuda().stream_begin_capture(stream.handle(), cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
   }
   ~Captured() {
-    // What failed meanwhile has broken the capture too, which the next launch would report.
+    // A failure meanwhile has broken the capture too; its error is cleared, or else the next launch would report it.
     if (!ended_ && cuda().stream_end_capture(stream_.handle(), &graph_) != cudaSuccess) cuda().get_last_error();
     if (graph_ != nullptr) static_cast<void>(cuda().graph_destroy(graph_));
   }
@@ -52,7 +53,7 @@ class Graph::Impl {
   Impl(CudaStream const& stream, cudaGraph_t graph) : cuda_(stream.cuda()), device_(stream.device()) {
     check(cuda_, cuda_.graph_instantiate(&graph_, graph), "cudaGraphInstantiate");
   }
-  ~Impl() { static_cast<void>(cuda_.graph_exec_destroy(graph_)); }  // launches under way run on
+  ~Impl() { static_cast<void>(cuda_.graph_exec_destroy(graph_)); }  // launches under way still run
   Impl(Impl const&) = delete;
   Impl& operator=(Impl const&) = delete;
 

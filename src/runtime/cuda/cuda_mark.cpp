@@ -28,7 +28,7 @@ void CudaMark::wait_on(Stream const& stream, std::shared_ptr<EventMark const> co
     return;
   }
   if (reached()) return;
-  // A failed GPU stream has reached every mark; whoever uses its results meets the error there.
+  // On a failed GPU stream every mark counts as reached; whoever uses its results meets the error there.
   Stream queue = stream;
   queue.enqueue([self] {
     auto const& mark = static_cast<CudaMark const&>(*self);

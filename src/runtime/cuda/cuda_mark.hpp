@@ -5,7 +5,7 @@
 
 namespace weft::cuda {
 
-/// A cudaEvent_t recorded once.
+/// An EventMark that is a cudaEvent_t, recorded once.
 class CudaMark final : public EventMark {
  public:
   /// Records `event` on `stream`.
@@ -16,7 +16,7 @@ class CudaMark final : public EventMark {
   /// True also when the stream has failed: synchronize() then says how.
   [[nodiscard]] bool reached() const noexcept override;
   void synchronize() const override;
-  /// Asks the GPU nothing where `stream` is one of CUDA's, so both may be under capture.
+  /// Does not ask the GPU where `stream` is one of CUDA's, so both streams may be under capture.
   void wait_on(Stream const& stream, std::shared_ptr<EventMark const> const& self) const override;
   [[nodiscard]] std::chrono::nanoseconds elapsed_until(EventMark const& later) const override;
 

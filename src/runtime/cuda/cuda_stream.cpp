@@ -33,8 +33,8 @@ CudaStream::CudaStream(StreamOptions const& options, CudaFunctions const& cuda)
   owned_ = true;
 }
 
-// Does not wait: CUDA runs what is queued and then frees the stream. It fails only where the context is gone, and the
-// stream with it.
+// Does not wait: CUDA runs what is queued and then frees the stream. Destroying fails only where the context is gone,
+// and the stream with it.
 CudaStream::~CudaStream() {
   if (owned_) static_cast<void>(cuda_.stream_destroy(handle_));
 }

@@ -16,7 +16,7 @@
 
 namespace weft::cuda {
 
-/// A cudaStream_t. Host tasks run on a thread of CUDA's, in stream order, and must not call CUDA.
+/// A Stream that is a cudaStream_t. Host tasks run on a thread of CUDA's, in stream order, and must not call CUDA.
 class CudaStream final : public Stream::Impl {
  public:
   explicit CudaStream(StreamOptions const& options, CudaFunctions const& cuda = cuda_runtime());
@@ -46,14 +46,15 @@ class CudaStream final : public Stream::Impl {
 
   CudaFunctions const& cuda_;
   int device_;
-  EventPool events_;  ///< of marks
+  EventPool events_;  ///< for marks
   bool owned_ = false;
   cudaStream_t handle_ = nullptr;
   /// The thread that is inside a task now; shared with tasks, which may outlive this.
   std::shared_ptr<Runner> runner_ = std::make_shared<Runner>();
 };
 
-/// Makes a stream's device current where the handle does not say which that is: CUDA has default streams on each.
+/// Makes a stream's device current where the handle does not say which one that is: CUDA has default streams on each
+/// device.
 class DefaultStreamGuard {
  public:
   explicit DefaultStreamGuard(CudaStream const& stream) {
@@ -68,7 +69,7 @@ class DefaultStreamGuard {
   std::optional<DeviceGuard> guard_;
 };
 
-/// `stream`'s implementation, or null when it is no CUDA stream.
+/// `stream`'s implementation, or null when it is not a CUDA stream.
 [[nodiscard]] CudaStream* as_cuda(Stream const& stream) noexcept;
 
 }  // namespace weft::cuda

@@ -2,10 +2,40 @@
 
 namespace weft::cuda {
 
+std::exception_ptr SharedFailure::look() const noexcept {
+  if (is_set() || !elsewhere_) return get();
+  try {
+    return elsewhere_();
+  } catch (...) {  // no memory for the answer
+    return std::current_exception();
+  }
+}
+
 CudaCompletion::CudaCompletion(CudaStream const& stream, cudaEvent_t event, SharedFailure const& failure, bool captured)
     : cuda_(stream.cuda()), event_(event), failure_(failure), captured_(captured) {
   DefaultStreamGuard const guard(stream);
   check(cuda_, cuda_.event_record(event_, stream.handle()), "cudaEventRecord");
+}
+
+// A thread that captures may not ask the GPU; then whoever watches over the operation finds out.
+bool CudaCompletion::reached() const noexcept {
+  if (status_.load(std::memory_order_acquire) != cudaErrorNotReady) return true;
+  auto status = cuda_.event_query(event_);
+  if (status != cudaSuccess) cuda_.get_last_error();  // or the next launch would report it, also that it is "not ready"
+  if (status == cudaErrorNotReady || status == cudaErrorStreamCaptureUnsupported) return false;
+  auto unknown = cudaErrorNotReady;
+  status_.compare_exchange_strong(unknown, status, std::memory_order_acq_rel);
+  return true;
+}
+
+std::exception_ptr CudaCompletion::error() const noexcept {
+  if (auto failed = failure_.look()) return failed;
+  try {
+    throw_if_broken();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 bool CudaCompletion::wait_on(Stream const& stream) const {
@@ -17,7 +47,7 @@ bool CudaCompletion::wait_on(Stream const& stream) const {
   return true;
 }
 
-/// An allocator whose memory is a slot's, which it gives back.
+/// An allocator that hands out a slot's memory, and gives the slot back.
 template <typename T>
 struct WorkPool::InSlot {
   using value_type = T;
@@ -47,7 +77,7 @@ std::shared_ptr<CudaWork> WorkPool::make(CudaStream const& stream, std::shared_p
     throw;
   }
   if (parts.failure != failure) parts.failure = failure;
-  // From here on the shared_ptr gives the slot back, also where recording the event fails.
+  // From here on the shared_ptr gives the slot back, even where recording the event fails.
   return std::allocate_shared<CudaWork>(InSlot<CudaWork>(slot), stream, parts.event.get(), *parts.failure, captured);
 }
 

@@ -7,7 +7,7 @@
 
 namespace weft::cuda {
 
-/// An event that goes with it, once there is one.
+/// Owns an event, once make() has made one.
 class OwnEvent {
  public:
   OwnEvent() = default;
@@ -15,7 +15,7 @@ class OwnEvent {
   OwnEvent(OwnEvent const&) = delete;
   OwnEvent& operator=(OwnEvent const&) = delete;
 
-  /// Makes it, the first time. @throws Error{system} when CUDA has no more.
+  /// Makes the event, the first time. @throws Error{system} when CUDA has no more.
   void make(int device, unsigned flags, CudaFunctions const& cuda) {
     if (event_ == nullptr) [[unlikely]]
       create(device, flags, cuda);
@@ -29,13 +29,13 @@ class OwnEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Events that are used again once nobody holds them: creating one costs as much as a small collective's launch. Any
-/// thread takes and returns.
+/// Events that are used again once nobody holds them, because creating one costs as much as a small collective's
+/// launch. Any thread takes and returns them.
 class EventPool {
   using Slots = SlotPool<OwnEvent>;
 
  public:
-  /// An event that nobody else uses while this lives, which may be longer than the pool. Move-only.
+  /// An event that nobody else uses while this lives; it may live longer than the pool. Move-only.
   class Lease {
    public:
     Lease() = default;
@@ -59,7 +59,7 @@ class EventPool {
     Slots::Slot* slot_ = nullptr;
   };
 
-  /// Of `device`, with the flags of cudaEventCreateWithFlags.
+  /// A pool of events of `device`, with the flags of cudaEventCreateWithFlags.
   EventPool(int device, unsigned flags, CudaFunctions const& cuda) : device_(device), flags_(flags), cuda_(cuda) {}
 
   /// @throws Error{system} when CUDA has no more.

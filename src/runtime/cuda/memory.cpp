@@ -21,7 +21,7 @@ std::string describe(ConstBufferView const& view) {
   return std::to_string(view.count) + " " + std::string(to_string(view.dtype)) + " on " + to_string(view.device);
 }
 
-/// At least one: never null, so that every view has an address.
+/// Bytes to allocate: at least one, so that memory is never null and every view has an address.
 std::size_t bytes_of(std::size_t count, DataType dtype) {
   if (!is_valid(dtype)) {
     throw Error(ErrorCode::invalid_argument,
@@ -39,20 +39,20 @@ CudaStream& cuda_stream_of(Stream const& stream, char const* function) {
   throw Error(ErrorCode::invalid_argument, std::string(function) + ": the stream is on " + to_string(stream.device()));
 }
 
-/// Frees in the order of the stream that the memory came from, after what other streams do with it.
+/// Frees memory in the order of the stream that it came from, after what other streams do with it.
 class StreamOrderedFree {
  public:
   StreamOrderedFree(Stream stream, MemoryCharge charge, std::shared_ptr<MemoryPool::Impl const> pool)
       : stream_(std::move(stream)), charge_(std::move(charge)), pool_(std::move(pool)) {}
 
-  // Fails only where the context is gone, and its memory with it.
+  // Freeing fails only where the context is gone, and its memory with it.
   void operator()(void* memory) noexcept {
     auto const& on = *as_cuda(stream_);
     try {
       DefaultStreamGuard const guard(on);
       for (auto const& use : *uses_) use.last.wait_on(stream_);
       check(on.cuda(), on.cuda().free_async(memory, on.handle()), "cudaFreeAsync");
-    } catch (Error const&) {  // the context again
+    } catch (Error const&) {  // the context is gone
     }
   }
 

@@ -7,7 +7,7 @@
 
 namespace weft::cuda {
 
-/// A cudaMemPool_t, destroyed once its last memory is free.
+/// A cudaMemPool_t, destroyed once the last memory from it is freed.
 class MemoryPool::Impl : public std::enable_shared_from_this<MemoryPool::Impl> {
  public:
   Impl(int device, std::size_t keep_bytes, CudaFunctions const& cuda);
@@ -25,11 +25,11 @@ class MemoryPool::Impl : public std::enable_shared_from_this<MemoryPool::Impl> {
   cudaMemPool_t pool_ = nullptr;
 };
 
-/// `buffer`, which was allocated in a stream's order, is to be freed in that of `stream` instead; what any other stream
+/// Has `buffer`, which was allocated in a stream's order, freed in the order of `stream` instead. What any other stream
 /// does with it is then the caller's concern, or use_on()'s. @throws Error{invalid_argument} as use_on().
 void free_on(Buffer const& buffer, Stream const& stream);
 
-/// cuda::allocate() of another table's memory.
+/// cuda::allocate() by means of `cuda`, a table of functions.
 [[nodiscard]] Buffer allocate(std::size_t count, DataType dtype, int device, CudaFunctions const& cuda);
 
 }  // namespace weft::cuda

@@ -10,9 +10,9 @@
 
 namespace weft::cuda {
 
-/// Things that take long to make, and are used again once nobody holds them: default-made ones at first, of which
-/// whoever takes one makes what it needs. No locks; any thread takes and gives back. There is no count that all share
-/// either: a slot knows by itself whether its pool is gone, and the last one that then comes back ends all of them.
+/// Keeps things that take long to make, for use again once nobody holds them. They are default-made at first; whoever
+/// takes one makes in it what it needs. No locks; any thread takes and gives back. Threads share no counter either: a
+/// slot knows by itself whether its pool is gone, and then the last slot that comes back frees all of them.
 template <typename Thing>
 class SlotPool {
   struct Block;
@@ -22,13 +22,13 @@ class SlotPool {
 
   class alignas(kLine) Slot {
    public:
-    Thing thing{};  ///< of whoever has taken the slot
+    Thing thing{};  ///< belongs to whoever has taken the slot
 
    private:
     friend class SlotPool;
     enum class State : std::uint8_t { free, taken, orphaned };
     std::atomic<State> state_{State::free};
-    Block* home_ = nullptr;  ///< null: goes when it comes back
+    Block* home_ = nullptr;  ///< null: the slot is deleted when it comes back
   };
 
   SlotPool() : block_(new Block) {
@@ -44,10 +44,11 @@ class SlotPool {
   SlotPool(SlotPool const&) = delete;
   SlotPool& operator=(SlotPool const&) = delete;
 
-  /// A slot that nobody else has; more than kSlots at once are made for the time they are held. Never null.
+  /// A slot that nobody else has. Where more than kSlots are held at once, further ones are made for as long as they
+  /// are held. Never null.
   [[nodiscard]] Slot* take() {
-    // Round and round among those there are: the one that was taken longest ago is the most likely to be back. Where
-    // not even that is, there have to be more.
+    // Looks at the slots in turn, because the one that was taken longest ago is the most likely to be back. Where not
+    // even that is back, there have to be more.
     auto const made = made_.load(std::memory_order_relaxed);
     auto const first = next_.load(std::memory_order_relaxed);
     for (std::size_t probe = 0; probe < std::min(kProbes, made); ++probe) {
@@ -55,12 +56,12 @@ class SlotPool {
       if (!claim(index)) continue;
       auto const next = index + 1 < made ? index + 1 : 0;
       next_.store(next, std::memory_order_relaxed);
-      // Whoever gave it back may run on another core, from which it takes its time to come.
+      // The thread that gave the next slot back may run on another core, from which fetching it takes time.
       prefetch_for_write(reinterpret_cast<std::byte const*>(&block_->slots[next]), sizeof(Slot));
       return &block_->slots[index];
     }
     if (made < kSlots) {
-      made_.store(made + 1, std::memory_order_relaxed);  // where two threads do this at once, one finds the slot taken
+      made_.store(made + 1, std::memory_order_relaxed);  // if two threads do this at once, one finds the slot taken
       if (claim(made)) return &block_->slots[made];
     }
     next_.store(made == 0 ? 0 : (first + kProbes) % made, std::memory_order_relaxed);
@@ -77,7 +78,7 @@ class SlotPool {
 
  private:
   using State = typename Slot::State;
-  static constexpr std::size_t kProbes = 4;  ///< slots looked at before another one is made
+  static constexpr std::size_t kProbes = 4;  ///< slots looked at before another one is used for the first time
 
   struct Block {
     std::array<Slot, kSlots> slots;
@@ -95,7 +96,7 @@ class SlotPool {
   }
 
   Block* const block_;
-  std::atomic<std::size_t> made_{0};  ///< slots below have been taken
+  std::atomic<std::size_t> made_{0};  ///< slots below this number have been taken before
   std::atomic<std::size_t> next_{0};  ///< the slot to look at first
 };
 

@@ -55,7 +55,9 @@ class TransformerCheck {
     if (shape_.positions > 0 && shape_.sequence > shape_.positions) {
       refuse(fmt::format("sequence is {}, more than the {} positions", shape_.sequence, shape_.positions));
     }
-    auto const widest = static_cast<double>(std::max({3 * shape_.width, 2 * shape_.ffn_width, shape_.vocabulary}));
+    // Computed in floating point, as products of the sizes that are refused here would overflow.
+    auto const widest = std::max({3 * static_cast<double>(shape_.width), 2 * static_cast<double>(shape_.ffn_width),
+                                  static_cast<double>(shape_.vocabulary)});
     auto const rows = std::max(static_cast<double>(shape_.sequence) * static_cast<double>(shape_.micro_batch),
                                static_cast<double>(std::max(shape_.width, shape_.positions)));
     auto const bytes = std::max({shape_.parameter_bytes, shape_.activation_bytes, shape_.gradient_bytes,

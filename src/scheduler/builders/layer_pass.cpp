@@ -17,7 +17,7 @@ std::string to_string(LayerOp op) {
 }
 
 std::vector<std::string> recomputable_operators() {
-  // What the last two return is needed by nothing but the next layer, whose input is kept.
+  // Only the next layer needs the results of the last two, and its input is kept.
   return {kNames.begin(), kNames.end() - 2};
 }
 
@@ -138,7 +138,7 @@ TensorId LayerPass::backward_norm(LayerOp op, TensorId gradient, TensorId input,
 
 TensorId LayerPass::backward_attention(TensorId gradient) {
   auto const op = LayerOp::attention;
-  // Products of queries and keys are computed again: five products rather than two.
+  // The products of queries and keys are computed again: five products rather than two.
   constexpr double kToForward = 2.5;
   TensorId const qkv = value(LayerOp::qkv);
   TensorId const attended = value(LayerOp::attention);
@@ -182,7 +182,7 @@ double LayerPass::product_flops(LayerOp op) const {
 double LayerPass::attention_flops() const {
   auto const& shape = context_.shape;
   auto const width = shape.width / context_.plan.tensor_ranks;
-  // Two products of `sequence` x `width` for each token, of which causality spares half.
+  // Two products of `sequence` x `width` for each token, half of which causality saves.
   return 2.0 * static_cast<double>(context_.tokens()) * static_cast<double>(shape.sequence * width);
 }
 

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// A layer's operators in the order of forward.
+/// A layer's operators, in the order of the forward pass.
 enum class LayerOp : std::uint8_t {
   attn_norm,
   qkv,
@@ -26,7 +26,7 @@ inline constexpr std::size_t kLayerOps = 10;
 
 [[nodiscard]] std::string to_string(LayerOp op);
 
-/// What all layers have in common.
+/// What all layers share.
 struct LayerContext {
   StepGraph& step;
   Parameters& parameters;
@@ -35,7 +35,7 @@ struct LayerContext {
   MeshGroups const& groups;
 
   [[nodiscard]] std::int64_t tokens() const { return shape.sequence * shape.micro_batch; }
-  /// Bytes of so many elements for each token.
+  /// Bytes of an activation of so many elements for each token.
   [[nodiscard]] std::int64_t activation(std::int64_t elements) const {
     return tokens() * elements * shape.activation_bytes;
   }
@@ -52,7 +52,7 @@ class LayerPass {
   TensorId backward(TensorId gradient);
 
  private:
-  /// What an operator returned: kept since forward, or computed again now.
+  /// The result of an operator: kept since the forward pass, or computed again now.
   TensorId value(LayerOp op);
   TensorId compute(LayerOp op);
   TensorId norm(LayerOp op, TensorId input);

@@ -11,7 +11,7 @@ GroupId add_strided(OpGraph& graph, char const* name, Mesh const& mesh, int size
   return graph.add(strided_group(name, {.ranks = mesh.ranks(), .size = size, .stride = stride}));
 }
 
-/// One set for each replica: its ranks of all stages.
+/// One set for each replica: its ranks in all stages.
 GroupId add_norm(OpGraph& graph, Mesh const& mesh) {
   int const neighbours = mesh.tensors * mesh.shards;
   if (neighbours * mesh.stages == 1) return kNone;

@@ -4,11 +4,11 @@
 
 namespace weft {
 
-/// Ranks as they are numbered: tensor + tensors x (shard + shards x (replica + replicas x stage)).
+/// How ranks are numbered: tensor + tensors x (shard + shards x (replica + replicas x stage)).
 struct Mesh {
   int tensors = 1;
-  int shards = 1;    ///< that have different pieces of what a strategy shards
-  int replicas = 1;  ///< that have the same
+  int shards = 1;    ///< ranks that hold different pieces of what a strategy shards
+  int replicas = 1;  ///< ranks that hold the same
   int stages = 1;
 
   [[nodiscard]] int ranks() const { return tensors * shards * replicas * stages; }
@@ -22,8 +22,8 @@ struct MeshGroups {
   GroupId shard = kNone;
   GroupId replica = kNone;
   GroupId stage = kNone;
-  GroupId norm = kNone;  ///< all that have different gradients
-  GroupId ends = kNone;  ///< the first and the last stage, where both have the embedding's table
+  GroupId norm = kNone;  ///< all ranks that have different gradients
+  GroupId ends = kNone;  ///< the first and the last stage, where both hold the embedding's table
 };
 
 [[nodiscard]] MeshGroups add_groups(OpGraph& graph, Mesh const& mesh);

@@ -236,7 +236,7 @@ TensorId Parameters::update(State& state, TensorId norm, std::vector<OpId> const
   if (norm != kNone) reads.push_back(norm);
   auto& op = step_.op(step_.compute(name + ".update", 0, std::move(reads), {updated, states}));
   op.kind = OpKind::update;
-  // Of a whole parameter and a whole gradient it touches its shard.
+  // Even where parameter and gradient are whole, the update touches only this rank's shard of them.
   auto const gradient_bytes = std::min(step_.tensor(state.gradient).bytes, reduced_bytes(state));
   op.memory_bytes = static_cast<double>(2 * bytes + 2 * state_bytes + gradient_bytes);
   op.after = readers;
@@ -265,7 +265,8 @@ std::vector<std::vector<OpId>> Parameters::parameter_readers() const {
       auto const found = weight_of.find(tensor);
       if (found == weight_of.end()) continue;
       auto& of = readers[found->second];
-      // Of those that compute each waits for the one before, unless it computes something again: the last is enough.
+      // Operators that compute wait for one another in turn, so the last one is enough, unless something is computed
+      // again.
       if (ops[op].kind == OpKind::compute && plan_.recompute.empty()) of.clear();
       of.push_back(static_cast<OpId>(op));
     }

@@ -11,28 +11,28 @@
 
 namespace weft {
 
-/// What becomes of one rank's parameters, gradients and states in a step, by strategy: who keeps which part of them,
-/// when they are gathered and reduced.
+/// Builds what happens to one rank's parameters, gradients and optimizer states in a step: which rank keeps which part
+/// of them and when they are gathered and reduced, depending on the strategy.
 class Parameters {
  public:
-  /// Adds what is there when the step begins. All that is referred to has to outlive this.
+  /// Adds the tensors that are there when the step begins. Everything passed by reference has to outlive this.
   Parameters(StepGraph& step, TransformerShape const& shape, TransformerPlan const& plan, MeshGroups const& groups,
              std::vector<Unit> units);
 
-  /// Before a unit is used in one micro-batch's forward or backward: gathers what is sharded.
+  /// Gathers what is sharded of a unit. To be called before the unit is used in one micro-batch's forward or backward.
   void open(std::size_t unit, int micro_batch, bool backward);
-  /// What an operator reads of its unit, as it was gathered last for the micro-batch.
+  /// The tensors of its unit that an operator reads, as they were gathered last for the micro-batch.
   [[nodiscard]] std::vector<TensorId> read(std::size_t unit, std::string const& used_by, int micro_batch) const;
 
   /// Elements of the weights that an operator uses.
   [[nodiscard]] std::int64_t elements(std::size_t unit, std::string const& used_by) const;
 
-  /// Adds the operators that compute the gradients of one operator's weights from `reads`, and the reduction of those
-  /// that are complete with it. `flops` are for each element of a weight.
+  /// Adds the operators that compute the gradients of one operator's weights from `reads`, and the reduction of the
+  /// gradients that are then complete. `flops` counts for each element of a weight.
   void add_gradients(std::size_t unit, std::string const& used_by, int micro_batch, double flops,
                      std::vector<TensorId> const& reads);
 
-  /// Once all gradients are there: norms, updates, gathers of what was updated.
+  /// Adds what follows once all gradients are there: norms, updates, gathers of what was updated.
   void finish();
 
   [[nodiscard]] std::vector<Unit> const& units() const { return units_; }
@@ -44,22 +44,22 @@ class Parameters {
     std::int64_t shard_elements = 0;
     TensorId parameter = kNone;  ///< whole, or the shard where the strategy shards it
     TensorId states = kNone;
-    TensorId gradient = kNone;  ///< of the micro-batches so far that are not in `shard`, in the end of all
-    TensorId shard = kNone;     ///< the sum of what micro-batches' gradients were reduced to
+    TensorId gradient = kNone;  ///< of the micro-batches so far that are not in `shard` yet; in the end of all
+    TensorId shard = kNone;     ///< the sum of the micro-batches' reduced gradients
   };
-  /// Weights whose collectives are one.
+  /// Weights that are sent together, by one collective.
   struct Bundle {
     std::string name;
     std::vector<std::size_t> weights{};  ///< indices into states_
-    int uses = 0;                        ///< gradients that are computed for it in a micro-batch
-    int waits_for = 0;                   ///< of them, before it can be reduced
+    int uses = 0;                        ///< gradients that are computed for it in one micro-batch
+    int waits_for = 0;                   ///< gradients still to be computed before it can be reduced
   };
 
   [[nodiscard]] bool gathers() const {
     return groups_.shard != kNone &&
            (plan_.strategy == TrainingStrategy::zero3 || plan_.strategy == TrainingStrategy::hsdp);
   }
-  /// Whole gradients are added up, and reduced after the last micro-batch.
+  /// Whether whole gradients are added up, and reduced only after the last micro-batch.
   [[nodiscard]] bool reduces_once() const {
     return groups_.shard == kNone || plan_.strategy == TrainingStrategy::zero1;
   }
@@ -80,7 +80,7 @@ class Parameters {
   [[nodiscard]] TensorId add_norm();
   TensorId update(State& state, TensorId norm, std::vector<OpId> const& readers);
   void gather_updated(Bundle const& bundle, std::vector<TensorId> pieces);
-  /// For each weight the operators that read what its update writes over.
+  /// For each weight: the operators that read what its update writes over.
   [[nodiscard]] std::vector<std::vector<OpId>> parameter_readers() const;
 
   StepGraph& step_;
@@ -90,7 +90,7 @@ class Parameters {
   int shards_;
   std::vector<Unit> units_;
   std::vector<State> states_;
-  std::vector<std::size_t> first_state_;  ///< of each unit, and the end
+  std::vector<std::size_t> first_state_;  ///< of each unit, then the number of all states
   std::vector<Bundle> bundles_;
   std::vector<std::size_t> bundle_of_;                                     ///< of each state
   std::map<std::pair<std::size_t, int>, std::vector<TensorId>> gathered_;  ///< by unit and micro-batch

@@ -99,7 +99,7 @@ TensorId StagePass::embed(MicroBatch& batch, int index) {
   reads.push_back(batch.tokens);
   TensorId const embedded = step_.tensor("embedding", context_.activation(context_.shape.width));
   OpId const op = step_.compute("embedding", 0, std::move(reads), {embedded});
-  // Of the table it reads a row for each token.
+  // It reads only one row of the table for each token.
   step_.op(op).memory_bytes = static_cast<double>(step_.bytes_of({batch.tokens, embedded, embedded}));
   return step_.all_reduce("embedding.all_reduce", context_.groups.tensor, embedded);
 }
@@ -135,7 +135,8 @@ void StagePass::lose(MicroBatch& batch, int index, TensorId input) {
 /// The loss and its gradient in one: the gradient is written over the logits.
 TensorId StagePass::loss_gradient(TensorId logits, TensorId labels) {
   std::vector<TensorId> reads = {logits, labels};
-  if (context_.groups.tensor != kNone) {  // the largest logit and the sum of exponents of each token, over all shares
+  // For each token: the largest logit and the sum of exponentials, over all shares.
+  if (context_.groups.tensor != kNone) {
     TensorId const sums = step_.tensor("loss.sums", 2 * context_.tokens() * kFloatBytes);
     step_.compute("loss.sums", 0, {logits}, {sums});
     reads.push_back(step_.all_reduce("loss.all_reduce", context_.groups.tensor, sums));

@@ -7,7 +7,8 @@
 
 namespace weft {
 
-/// The micro-batches' ways through one stage, in 1F1B order: what may start when is said by control edges.
+/// Builds the way of all micro-batches through one pipeline stage, in 1F1B order; control edges say what may start
+/// when.
 class StagePass {
  public:
   /// The context has to outlive this.
@@ -20,8 +21,8 @@ class StagePass {
     std::vector<LayerPass> layers{};
     TensorId tokens = kNone;
     TensorId gradient = kNone;  ///< of the last operator in forward; of the first one after backward
-    TensorId normed = kNone;    ///< what the head reads, and
-    TensorId unnormed = kNone;  ///< what that is the norm of
+    TensorId normed = kNone;    ///< what the head reads
+    TensorId unnormed = kNone;  ///< what `normed` is the norm of
     OpId sent = kNone;
     OpId forward_end = kNone;
     OpId backward_end = kNone;
@@ -41,12 +42,12 @@ class StagePass {
 
   [[nodiscard]] bool is_first() const { return context_.plan.stage == 0; }
   [[nodiscard]] bool is_last() const { return context_.plan.stage == context_.plan.pipeline_stages - 1; }
-  /// Micro-batches whose activations are there at the same time.
+  /// How many micro-batches' activations are there at the same time.
   [[nodiscard]] int in_flight() const { return context_.plan.pipeline_stages - context_.plan.stage; }
   [[nodiscard]] std::size_t head() const { return context_.parameters.units().size() - 1; }
   /// The unit that has the head's matrix.
   [[nodiscard]] std::size_t table() const;
-  /// Where a micro-batch's backward ended; nothing where there is no such micro-batch.
+  /// The operator that ends a micro-batch's backward; nothing where there is no such micro-batch.
   [[nodiscard]] std::vector<OpId> backward_end(int index) const;
   void wait_for(OpId op, std::vector<OpId> const& earlier);
 

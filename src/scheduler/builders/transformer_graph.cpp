@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-/// The embedding where the stage is the first, its layers, the head where it is the last.
+/// The embedding where the stage is the first, then the stage's layers, then the head where it is the last.
 std::vector<Unit> units_of(TransformerShape const& shape, TransformerPlan const& plan) {
   auto const first_layer = [&](int stage) {
     return static_cast<int>(std::int64_t{stage} * shape.layers / plan.pipeline_stages);

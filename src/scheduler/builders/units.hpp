@@ -8,15 +8,15 @@
 
 namespace weft {
 
-/// A parameter tensor, as much of it as one tensor-parallel rank has.
+/// A parameter tensor, or the part of it that one tensor-parallel rank has.
 struct Weight {
   std::string name;
   std::vector<std::string> used_by{};  ///< operators that compute with it
   std::int64_t elements = 0;
-  bool at_both_ends = false;  ///< the first and the last stage have it, and the same of it
+  bool at_both_ends = false;  ///< the first and the last stage both have the same part of it
 };
 
-/// Parameters that are gathered, and whose gradients are reduced, together: a layer, the embedding or the head.
+/// Parameters that are gathered together, and whose gradients are reduced together: a layer, the embedding or the head.
 struct Unit {
   std::string name;
   int layer = kNone;

@@ -103,7 +103,7 @@ class ClusterReader {
     }
   }
 
-  /// What has no figure that would do for every cluster.
+  /// Refuses a cluster that lacks a figure for which no value would do for every cluster.
   void refuse_missing(Json const& json) const {
     std::vector<std::string> missing;
     for (char const* const key : {"flops_per_s", "memory_bytes_per_s"}) {

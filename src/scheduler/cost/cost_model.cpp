@@ -22,14 +22,14 @@ int steps_of_tree(int hosts) {
   return hosts > 1 ? static_cast<int>(std::ceil(std::log2(hosts))) : 0;
 }
 
-/// Rates and sizes that the formulas share.
+/// The rates and sizes that the formulas share.
 struct Terms {
   double n;         ///< ranks of a set
   double hosts;     ///< of a set
   double per_host;  ///< its ranks on one host
   double within;    ///< bytes/s between two ranks of a host
   double between;   ///< bytes/s of one host for one set
-  double step;      ///< seconds of a step that crosses hosts, or within the only one
+  double step;      ///< seconds of a step that crosses hosts, or of one within the only host
   double step_within;
 };
 
@@ -45,7 +45,7 @@ Terms terms_of(Cluster const& cluster, GroupPlacement const& group) {
   return terms;
 }
 
-/// What the slowest hop of a ring carries a second.
+/// Bytes per second of a ring's slowest hop.
 double hop(Terms const& t) {
   if (t.hosts <= 1) return t.within;
   return t.per_host > 1 ? std::min(t.within, t.between) : t.between;
@@ -56,7 +56,7 @@ CollectiveCost ring(CollectiveKind kind, double bytes, Terms const& t) {
   double const steps = t.n - 1;
   switch (kind) {
     case CollectiveKind::all_to_all: {
-      // Every rank sends bytes / n to each other one; those of a host share its link.
+      // Every rank sends bytes / n to each other rank; ranks of a host share its link.
       double const inside = bytes * (t.per_host - 1) / t.n / t.within;
       double const outside = t.hosts > 1 ? bytes * t.per_host * (t.n - t.per_host) / t.n / t.between : 0;
       return {CollectiveAlgorithm::ring, steps * t.step, std::max(inside, outside)};
@@ -91,7 +91,7 @@ bool has_trees(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast;
 }
 
-/// Those there are for the kind; the ring first.
+/// Visits the algorithms that exist for the kind, the ring first.
 template <typename Visit>
 void for_each_algorithm(CollectiveKind kind, GroupPlacement const& group, Visit const& visit) {
   visit(CollectiveAlgorithm::ring);
@@ -114,7 +114,7 @@ CostModel::CostModel(Cluster cluster) : cluster_(std::move(cluster)) {
 
 GroupPlacement CostModel::placement(OpGroup const& group) const {
   GroupPlacement placement;
-  std::map<int, int> reaching;  // sets that leave each host
+  std::map<int, int> reaching;  // by host: how many sets leave it
   for (auto const& set : group.sets) {
     std::map<int, int> on_host;
     for (int const rank : set) ++on_host[rank / cluster_.ranks_per_host];

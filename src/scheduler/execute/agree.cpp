@@ -8,7 +8,6 @@
 
 #include "scheduler/execute/digest.hpp"
 #include "scheduler/graph/at.hpp"
-#include "weft/error.hpp"
 
 namespace weft {
 
@@ -44,7 +43,7 @@ std::uint64_t digest_of_operator(OpGraph const& graph, OpNode const& op, OpBindi
   return digest.add(binding.count).add(binding.dtype).add(binding.op).add(binding.root).value();
 }
 
-/// Which operator is another one on `rank` than on rank 0. Collective among all ranks.
+/// Collective among all ranks: says which operator differs between `rank` and rank 0.
 std::string first_difference(Communicator& world, OpGraph const& graph, PlanDigests const& mine, std::size_t rank) {
   auto const all = gather<std::uint64_t>(world, mine.operators);
   std::size_t const count = mine.operators.size();
@@ -120,6 +119,16 @@ void check_alike(Communicator& world, OpGraph const& graph, PlanDigests const* m
                                                  "run the same plan of graph {}",
                                                  rank, what, graph.name));
   }
+}
+
+std::optional<Error> shortage_of_ranks(Communicator& world, OpGraph const& graph, std::optional<Error> const& mine) {
+  std::uint64_t const lacks = mine ? 1 : 0;
+  auto const all = gather<std::uint64_t>(world, std::span(&lacks, 1));
+  auto const first = std::find(all.begin(), all.end(), 1);
+  if (mine || first == all.end()) return mine;
+  return Error(ErrorCode::out_of_memory,
+               fmt::format("plan executor: rank {} has no memory for the collectives of graph {}: see what it says",
+                           first - all.begin(), graph.name));
 }
 
 std::vector<double> medians_of_ranks(Communicator& world, std::span<double const> mine) {

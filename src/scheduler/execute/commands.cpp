@@ -106,7 +106,7 @@ class Writer {
 
   void add(PlanCommand::Kind kind, std::int32_t launch) { commands_.push_back({kind, launch, resource(launch)}); }
 
-  /// Each queue runs in order: whoever has waited for one in it has for all before.
+  /// Each queue runs in order, so waiting for one launch in it means waiting for all before it.
   void wait(std::int32_t launch) {
     if (!is_sent(launch)) return;
     auto& seen = seen_[static_cast<std::size_t>(Resource::compute)][queue_of(launch)];
@@ -123,7 +123,7 @@ class Writer {
     commands_.push_back({PlanCommand::Kind::follow, launch, on});
   }
 
-  /// The first ones of queues, as long as all that they wait for has been issued.
+  /// Sends the first launches of the queues, as long as all that they wait for has been issued.
   void send_what_can() {
     for (bool again = true; again;) {
       again = false;
@@ -148,12 +148,12 @@ class Writer {
   OpGraph const& graph_;
   Schedule const& plan_;
   std::vector<std::int32_t> launch_of_;
-  std::vector<std::vector<std::int32_t>> before_;  ///< launches that each one waits for
+  std::vector<std::vector<std::int32_t>> before_;  ///< by launch: the launches that it waits for
   std::vector<bool> issued_;
-  std::vector<std::size_t> place_;  ///< in its queue, from 1
+  std::vector<std::size_t> place_;  ///< by launch: its place in its queue, from 1
   std::array<std::vector<std::int32_t>, kResources> queues_;
   std::array<std::size_t, kResources> next_{};
-  /// By who waits and for which queue: up to which place.
+  /// By the waiting queue and the queue it waits for: up to which place it has waited.
   std::array<std::array<std::size_t, kResources>, kResources> seen_{};
   std::vector<PlanCommand> commands_;
 };

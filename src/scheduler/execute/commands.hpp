@@ -13,10 +13,10 @@ namespace weft {
 /// What the caller's thread does next in a step.
 struct PlanCommand {
   enum class Kind : std::uint8_t {
-    run,     ///< launch `launch`, here
-    send,    ///< the same, on its resource's stream
-    wait,    ///< until it has ended
-    follow,  ///< what is sent on `resource` from now on starts after it
+    run,     ///< run `launch` on this thread
+    send,    ///< start `launch` on its resource's stream
+    wait,    ///< until `launch` has ended
+    follow,  ///< whatever is sent on `resource` from now on starts after `launch`
   };
   Kind kind = Kind::run;
   std::int32_t launch = 0;  ///< of Schedule::launches
@@ -24,9 +24,9 @@ struct PlanCommand {
   bool operator==(PlanCommand const&) const = default;
 };
 
-/// A plan as commands: what is computed in the plan's order; each collective and each copy in that of its resource, as
-/// soon as all that is computed for it has been; waits where something is needed. With `blocking` each launch ends
-/// before the next one starts, in the plan's order. Pure.
+/// Turns a plan into commands. Computing runs in the plan's order. Each collective and each copy is sent in the order
+/// of its resource, as soon as all computing it needs has run; waits are put where something is needed. With `blocking`
+/// each launch ends before the next one starts, in the plan's order. Pure.
 /// @throws Error{invalid_argument}, naming the operator, where the plan is none of the graph: an operator that is
 /// missing or there twice, that starts before what it waits for, or is merged with one of another kind or group.
 [[nodiscard]] std::vector<PlanCommand> plan_commands(OpGraph const& graph, Schedule const& plan, bool blocking);

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// A fingerprint of a sequence of values (FNV-1a). Never 0, which stands for there being none.
+/// A fingerprint of a sequence of values (FNV-1a). It is never 0: 0 stands for no fingerprint.
 class Digest {
  public:
   template <typename T>

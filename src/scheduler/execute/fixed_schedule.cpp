@@ -38,7 +38,7 @@ Schedule schedule_of(Problem const& problem, RunRules const& rules, LowerBound c
   return schedule;
 }
 
-/// In the order in which a trainer comes to send them.
+/// The buckets, in the order in which a trainer would send them.
 std::vector<std::vector<OpId>> buckets_of(Problem const& problem, std::int64_t bytes) {
   struct Bucket {
     std::vector<OpId> ops;
@@ -52,8 +52,8 @@ std::vector<std::vector<OpId>> buckets_of(Problem const& problem, std::int64_t b
   };
   for (TaskId const task : problem.order()) {
     OpNode const& op = problem.graph().ops[at(problem.task(task).ops.front())];
-    if (op.kind == OpKind::update) continue;  // can wait for all buckets
-    // What waits for a member of an open bucket comes after the bucket was sent.
+    if (op.kind == OpKind::update) continue;  // an update can wait for all buckets
+    // A task that waits for a member of an open bucket runs after that bucket was sent.
     for (TaskId const earlier : problem.before(task)) {
       OpId const needed = problem.task(earlier).ops.front();
       bool const by_update = problem.graph().ops[at(needed)].kind == OpKind::update;

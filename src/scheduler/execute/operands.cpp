@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 
-/// To whole cache lines.
+/// Elements, rounded up to whole cache lines.
 std::size_t padded(std::size_t count, DataType dtype) {
   std::size_t const unit = kLine / size_of(dtype);
   return (count + unit - 1) / unit * unit;
 }
 
-/// One call sends both where it does the same to each element, wherever that lies.
+/// Whether one call can send both: where it does the same to each element, wherever that lies.
 bool joins(OpBinding const& a, OpBinding const& b, CollectiveKind kind) {
   if (a.dtype != b.dtype) return false;
   return (kind == CollectiveKind::all_reduce && a.op == b.op) ||
@@ -47,13 +47,20 @@ Operands::Operands(OpGraph const& graph, std::span<OpBinding const> bindings, st
   }
 }
 
-/// One piece of memory, each operator's elements from a cache line on.
+/// Allocates one piece of memory, in which each operator's elements begin on a cache line.
 BufferView Operands::lay_out(std::span<OpId const> ops, std::span<OpBinding const> bindings, Communicator& group) {
   DataType const dtype = bindings[at(ops.front())].dtype;
   std::size_t total = 0;
   for (OpId const op : ops) total += padded(bindings[at(op)].count, dtype);
   if (total == 0) return {nullptr, 0, dtype};
-  BufferView const all = buffers_.emplace_back(group.allocate(total, dtype)).view();
+  try {
+    buffers_.push_back(group.allocate(total, dtype));
+  } catch (Error const& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    if (!shortage_) shortage_ = error;
+    return {nullptr, 0, dtype};
+  }
+  BufferView const all = buffers_.back().view();
   std::size_t offset = 0;
   std::size_t end = 0;
   for (OpId const op : ops) {

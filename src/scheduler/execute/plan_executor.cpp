@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A stream for each resource that something is sent on; what is computed has none.
+/// One stream for each resource that something is sent on; computing has none.
 std::vector<Stream> make_streams() {
   std::vector<Stream> streams;
   for (char const* name : {"weft-unused", "weft-between", "weft-within", "weft-copy"}) {
@@ -68,7 +68,7 @@ class PlanExecutor::Impl {
     finish();
     ++steps_;
     if (is_measured_ || !profile_->wants_more()) return;
-    if (steps_ == 1) return;  // the first one warms up
+    if (steps_ == 1) return;  // the first step only warms up
     profile_->add(timings_);
     if (!profile_->wants_more()) plan_again();
   }
@@ -96,7 +96,7 @@ class PlanExecutor::Impl {
 
   [[nodiscard]] Communicator& group_of(OpId op) const { return *groups_[at(graph_.ops[at(op)].collective.group)]; }
 
-  /// Collective: what all ranks come to alike, or nobody goes on.
+  /// Collective: the decision that all ranks come to alike; else no rank goes on.
   template <typename Checks>
   Decision decide(Checks const& checks) {
     Decision decision;
@@ -120,25 +120,35 @@ class PlanExecutor::Impl {
   [[nodiscard]] Schedule search(CostModel const& model) const {
     ScheduleOptions options = options_.schedule;
     if (!options.capacity && cluster_.memory_bytes > 0) options.capacity = cluster_.memory_bytes;
-    if (!options.capacity) options.capacity = std::numeric_limits<std::int64_t>::max() / 4;  // as much as it likes
+    if (!options.capacity) options.capacity = std::numeric_limits<std::int64_t>::max() / 4;  // no limit
     return plan_schedule(graph_, model, options);
   }
 
-  /// Collective. Where memory for a second set of buffers is lacking everywhere, the plan so far goes on.
+  /// Collective. Where any rank lacks memory for a second set of buffers, all ranks keep the plan they have.
   void adopt(Decision decision) {
-    try {
-      Operands next(graph_, bindings_, groups_, decision.plan);
-      if (operands_) next.copy_from(*operands_);
-      operands_.emplace(std::move(next));
-    } catch (Error const& error) {
-      if (!operands_ || error.code() != ErrorCode::out_of_memory) throw;
-      log(LogLevel::warn, fmt::format("plan executor: graph {} keeps its first plan: {}", graph_.name, error.what()));
+    Operands next = make_operands(decision.plan);
+    if (auto const shortage = shortage_of_ranks(world_, graph_, next.shortage())) {
+      if (!operands_) throw Error(*shortage);
+      log(LogLevel::warn,
+          fmt::format("plan executor: graph {} keeps its first plan: {}", graph_.name, shortage->what()));
       return;
     }
+    if (operands_) next.copy_from(*operands_);
+    operands_.emplace(std::move(next));
     plan_ = std::move(decision.plan);
     commands_ = std::move(decision.commands);
     works_.assign(plan_.launches.size(), Work());
     ++generation_;
+  }
+
+  /// Collective.
+  [[nodiscard]] Operands make_operands(Schedule const& plan) {
+    try {
+      return {graph_, bindings_, groups_, plan};
+    } catch (std::exception const& error) {  // the others wait for allocations that this rank no longer makes
+      abort_all(fmt::format("plan executor: graph {}: {}", graph_.name, error.what()));
+      throw;
+    }
   }
 
   void plan_again() {
@@ -150,7 +160,7 @@ class PlanExecutor::Impl {
     Decision decision = decide([] {});
     is_measured_ = true;
     if (digest_of(decision.plan) == digest_of(plan_)) {
-      plan_ = std::move(decision.plan);  // the same, with other times
+      plan_ = std::move(decision.plan);  // the same launches, with other times
     } else {
       adopt(std::move(decision));
     }
@@ -198,7 +208,7 @@ class PlanExecutor::Impl {
     }
   }
 
-  /// All that was sent has ended, and when is known.
+  /// Waits until all that was sent has ended, and notes when it did.
   void finish() {
     for (std::size_t launch = 0; launch < works_.size(); ++launch) {
       if (plan_.launches[launch].resource == Resource::compute) continue;
@@ -208,7 +218,7 @@ class PlanExecutor::Impl {
     }
   }
 
-  /// Called while the cause is handled. Peers wait for what is not sent any more.
+  /// Called while the cause is being handled. Peers would wait for what this rank no longer sends.
   [[noreturn]] void fail(OpId op) {
     ErrorCode code = ErrorCode::aborted;
     std::string text;
@@ -225,11 +235,15 @@ class PlanExecutor::Impl {
     std::string const what =
         fmt::format("plan executor: operator {} ({}) in step {}: {}", op, graph_.ops[at(op)].name, steps_, text);
     failure_ = std::make_exception_ptr(Error(code, what));
+    abort_all(what);
+    drain();
+    std::rethrow_exception(failure_);
+  }
+
+  void abort_all(std::string const& what) {
     std::string const reason = fmt::format("rank {}: {}", world_.rank(), what);
     for (Communicator* const group : groups_) group->abort(reason);
     world_.abort(reason);
-    drain();
-    std::rethrow_exception(failure_);
   }
 
   void drain() noexcept {

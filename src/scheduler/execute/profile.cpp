@@ -37,7 +37,7 @@ std::vector<double> StepProfile::medians() const {
 
 namespace {
 
-/// The link's speed at which a ring's all_reduce of the group takes `latency_s` and `seconds_per_byte`.
+/// The link speed with which a ring's all_reduce of the group takes `latency_s` and `seconds_per_byte`.
 LinkSpeed speed_for(double latency_s, double seconds_per_byte, LinkSpeed const& assumed, Cluster cluster,
                     OpGroup const& group, Resource link) {
   LinkSpeed const unit{1, 1};

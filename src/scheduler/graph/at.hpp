@@ -5,7 +5,7 @@
 
 namespace weft {
 
-/// The place of what has this id (OpId, TensorId, TaskId, …) in a vector by id. Pre: it is not kNone.
+/// The index that an id (OpId, TensorId, TaskId, …) stands for in a vector by id. Pre: the id is not kNone.
 [[nodiscard]] constexpr std::size_t at(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }

@@ -25,7 +25,7 @@ class GraphCheck {
     std::vector<OpId> writers(graph_.tensors.size(), kNone);
     for (std::size_t i = 0; i < graph_.ops.size(); ++i) check_op(i, writers);
     for (std::size_t i = 0; i < graph_.tensors.size(); ++i) check_in_place(i, writers[i]);
-    static_cast<void>(topological_order(graph_));
+    check_users(topological_order(graph_), writers);
   }
 
  private:
@@ -58,7 +58,8 @@ class GraphCheck {
     }
   }
 
-  /// `before`: the bytes of all earlier ones; returns them with this one's, which sums of bytes hold without overflow.
+  /// `before`: the bytes of all earlier tensors. Returns them with this tensor's, so that sums of bytes cannot
+  /// overflow.
   std::int64_t check_tensor(std::size_t index, std::int64_t before) const {
     constexpr std::int64_t kMost = std::int64_t{1} << 60;
     auto const& tensor = graph_.tensors[index];
@@ -74,7 +75,7 @@ class GraphCheck {
     return before + tensor.bytes;
   }
 
-  /// Follows each chain once: what was found to end well is not followed again.
+  /// Follows each chain only once: a part that was found to end is not followed again.
   void check_aliases() const {
     enum class Met : unsigned char { no, on_this_chain, ends };
     std::vector<Met> met(graph_.tensors.size(), Met::no);
@@ -95,6 +96,27 @@ class GraphCheck {
       }
       for (auto const link : chain) met[link] = Met::ends;
       chain.clear();
+    }
+  }
+
+  /// Memory is there from the start of the operator that writes its root, so no operator may use it before that.
+  void check_users(std::vector<OpId> const& order, std::vector<OpId> const& writers) const {
+    auto const memory = memory_of(graph_);
+    std::vector<bool> has_run(graph_.ops.size(), false);
+    for (OpId const op : order) {
+      auto const index = static_cast<std::size_t>(op);
+      auto const check = [&](TensorId tensor) {
+        TensorId const root = memory[static_cast<std::size_t>(tensor)];
+        OpId const first = writers[static_cast<std::size_t>(root)];
+        if (first == kNone || has_run[static_cast<std::size_t>(first)]) return;
+        refuse_op(index, fmt::format("it uses tensor {} ({}) before operator {} ({}) has written tensor {}, in whose "
+                                     "memory that lies",
+                                     tensor, graph_.tensors[static_cast<std::size_t>(tensor)].name, first,
+                                     graph_.ops[static_cast<std::size_t>(first)].name, root));
+      };
+      for (TensorId const tensor : graph_.ops[index].reads) check(tensor);
+      has_run[index] = true;  // an operator that writes a tensor may also write parts of it
+      for (TensorId const tensor : graph_.ops[index].writes) check(tensor);
     }
   }
 
@@ -136,7 +158,7 @@ class GraphCheck {
 
   void check_collective(std::size_t index) const {
     auto const& collective = graph_.ops[index].collective;
-    constexpr std::int64_t kMost = std::int64_t{1} << 50;  // of which sums hold thousands
+    constexpr std::int64_t kMost = std::int64_t{1} << 50;  // sums of thousands of these do not overflow
     if (collective.bytes < 0) refuse_op(index, fmt::format("{} bytes to send", collective.bytes));
     if (collective.bytes > kMost) {
       refuse_op(index, fmt::format("{} bytes to send; {} are the most", collective.bytes, kMost));

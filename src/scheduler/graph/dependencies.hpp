@@ -8,10 +8,10 @@
 
 namespace weft {
 
-/// Who waits for whom in a graph: data and control edges as lists by operator, each edge once.
+/// Which operators of a graph wait for which: data and control edges as lists by operator, each edge once.
 class Dependencies {
  public:
-  /// Of a graph whose ids are in range.
+  /// Pre: all ids of the graph are in range.
   explicit Dependencies(OpGraph const& graph);
 
   /// Operators that have to end before `op` starts, by rising id.

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-/// List scheduling on one machine: of `count` nodes of which `edges.before(id)` have to come before `id` and
-/// `edges.after(id)` behind it, always the one of least `key(id)` among those that can be next (the lowest id first).
-/// Nodes on a cycle, and what waits for them, are left out.
+/// List scheduling on one machine. Of the `count` nodes, those in `edges.before(id)` have to come before `id` and those
+/// in `edges.after(id)` behind it. Of the nodes that can be next it always takes the one of least `key(id)`, of equals
+/// the lowest id. Nodes on a cycle, and nodes that wait for them, are left out.
 template <typename Edges, typename Key>
 [[nodiscard]] std::vector<std::int32_t> list_order(Edges const& edges, std::size_t count, Key const& key) {
   using Entry = std::pair<decltype(key(0)), std::int32_t>;

@@ -7,8 +7,8 @@
 
 namespace weft {
 
-/// Names of things that are told apart by them: each one's own, or `what` and its index where it has none or one that
-/// an earlier one has.
+/// Names that are all different: each thing's own name, or `what` and its index where it has no name or an earlier
+/// thing has the same one.
 template <typename Named>
 std::vector<std::string> unique_names(std::vector<Named> const& things, std::string const& what) {
   std::vector<std::string> names;

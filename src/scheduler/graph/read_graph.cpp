@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/strict_json.hpp"
+#include "scheduler/graph/shallow_text.hpp"
 #include "scheduler/graph/strided_group.hpp"
 #include "weft/error.hpp"
 #include "weft/op_graph_json.hpp"
@@ -45,7 +47,7 @@ class GraphReader {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}: {}", source_, where_, why));
   }
 
-  /// Calls what does not know the source.
+  /// Calls a function that does not know the source, and names the source in its errors.
   template <typename Call>
   std::invoke_result_t<Call const&> named(Call const& call) const {
     try {
@@ -57,7 +59,10 @@ class GraphReader {
 
   Json parse(std::istream& in) const {
     try {
-      return Json::parse(in);
+      return parse_strict_json(shallow_text(in, source_), kDeepestJson);
+    } catch (RefusedJson const& refused) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: an object has the key \"{}\" twice", source_, refused.repeated().value()));
     } catch (Json::exception const& error) {
       throw Error(ErrorCode::invalid_argument, fmt::format("{}: not a graph in JSON: {}", source_, error.what()));
     }
@@ -97,7 +102,7 @@ class GraphReader {
       if (!value.is_number()) refuse(fmt::format("\"{}\" is not a number", key));
     } else {
       if (!value.is_number_integer()) refuse(fmt::format("\"{}\" is not a whole number", key));
-      // get<T>() would cut off what does not fit.
+      // get<T>() would cut off a number that does not fit.
       bool const fits = value.is_number_unsigned()
                             ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<T>::max())
                             : value.get<std::int64_t>() >= std::numeric_limits<T>::min();

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kMostNamed = 8;
 
-/// Of operators outside the order, none of which can be next: following what each waits for comes round to one that was
-/// met before.
+/// A cycle among the operators outside the order, none of which can be next: following what each waits for leads back
+/// to one that was met before.
 std::vector<OpId> cycle_among(Dependencies const& dependencies, std::vector<OpId> const& order) {
   std::vector<bool> placed(dependencies.size(), false);
   for (OpId const op : order) placed[static_cast<std::size_t>(op)] = true;

@@ -71,7 +71,7 @@ OrderedJson op_json(OpNode const& op, std::string const& name, AllNames const& n
   return json;
 }
 
-/// One entry a line, so that two graphs can be compared with diff.
+/// Writes one entry per line, so that two graphs can be compared with diff.
 template <typename Print>
 void list(std::ostream& out, char const* key, std::size_t size, Print const& print) {
   out << ",\n\"" << key << "\": [";

@@ -9,30 +9,35 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLooksBetweenQuestions = 1 << 20;
-/// Each makes bounds sharper, the first ones most.
+/// The most passes of infer(): each makes bounds sharper, the first ones most.
 constexpr int kMostPasses = 16;
+/// The most buffers that may lie one upon another: each takes some hundred bytes of stack (with a sanitizer some
+/// thousand), …
+#if defined(__has_feature)
+#define WEFT_LOOKS_FOR_ERRORS __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define WEFT_LOOKS_FOR_ERRORS 1
+#else
+#define WEFT_LOOKS_FOR_ERRORS 0
+#endif
+constexpr std::size_t kDeepest = WEFT_LOOKS_FOR_ERRORS ? 1024 : 4096;
+/// … and has a list of those that are left. All of them together have no more entries.
+constexpr std::size_t kMostListed = std::size_t{1} << 25;
 
 }  // namespace
 
-/// What one placement looks at, for a connected set of buffers and the sections that they span.
-struct CanonicalSearch::Frame {
-  /// Per section, of what waits there.
-  struct Bounds {
-    std::int64_t least;        ///< below this nothing more is placed
-    std::int64_t lowest_top;   ///< where the first of them can end
-    std::int64_t second_top;   ///< the first of the others
-    std::size_t lowest_owner;  ///< whose lowest_top is, by index into the set
-  };
+/// Bounds per section, of the buffers that wait there.
+struct CanonicalSearch::Bounds {
+  std::int64_t least;        ///< nothing more is placed below this
+  std::int64_t lowest_top;   ///< the lowest end that any of them can have
+  std::int64_t second_top;   ///< the lowest end of the others
+  std::size_t lowest_owner;  ///< whose lowest_top is, by index into the set
+};
 
-  int begin = 0;  ///< sections [begin, begin + bounds.size())
-  std::vector<Bounds> bounds;
-  std::vector<std::int64_t> least;  ///< per buffer: a bound of its offset
-  std::vector<char> ready;          ///< per buffer: may be placed next, where it rests
+/// The working memory of one placement in a connected set of buffers.
+struct CanonicalSearch::Frame {
   std::vector<int> candidates;
   std::vector<int> rest;
-  std::vector<std::int64_t> floor_before;
-  std::vector<std::int64_t> waiting_before;
-  std::vector<std::int64_t> resting_before;
 };
 
 CanonicalSearch::CanonicalSearch(Sections const& sections, std::span<int const> order, std::int64_t capacity)
@@ -57,7 +62,8 @@ CanonicalSearch::Outcome CanonicalSearch::run(std::int64_t budget, std::function
   std::stable_sort(buffers.begin(), buffers.end(), [&](int a, int b) { return shape(a).begin() < shape(b).begin(); });
   bool const found = place(buffers, {-1, -1}, 0);
   if (found) return Outcome::found;
-  return out_ || sections_.keeps_part ? Outcome::undecided : Outcome::impossible;
+  if (too_deep_ || (!out_ && sections_.keeps_part)) return Outcome::inconclusive;
+  return out_ ? Outcome::undecided : Outcome::impossible;
 }
 
 bool CanonicalSearch::exhausted() {
@@ -69,7 +75,8 @@ bool CanonicalSearch::exhausted() {
   return out_;
 }
 
-// Sets that are in no section together do not matter to one another; the smallest fails soonest.
+// Sets of buffers that share no section do not matter to one another. The smallest is placed first, as it fails
+// soonest.
 bool CanonicalSearch::place(std::span<int const> buffers, Last last, std::size_t depth) {
   auto const connected_from = [&](std::size_t first) {
     int end = shape(buffers[first]).end();
@@ -99,8 +106,12 @@ bool CanonicalSearch::place_connected(std::span<int const> buffers, Last last, s
     offsets_[static_cast<std::size_t>(only)] = resting(only);
     return true;
   }
+  if (depth >= kDeepest || depth * order_.size() >= kMostListed) {
+    out_ = too_deep_ = true;
+    return false;
+  }
   Frame& frame = frames_[depth];
-  if (!infer(buffers, last, frame)) return false;
+  if (!infer(buffers, last)) return false;
   find_candidates(buffers, frame);
   for (std::size_t i = 0; i < frame.candidates.size(); ++i) {
     if (is_twin_of_earlier(i, frame)) continue;
@@ -110,8 +121,8 @@ bool CanonicalSearch::place_connected(std::span<int const> buffers, Last last, s
   return false;
 }
 
-// Bounds of the sections follow from those of the buffers in them, and the reverse.
-bool CanonicalSearch::infer(std::span<int const> buffers, Last last, Frame& frame) {
+// Raises bounds until nothing changes: those of the sections follow from those of the buffers in them, and the reverse.
+bool CanonicalSearch::infer(std::span<int const> buffers, Last last) {
   int begin = std::numeric_limits<int>::max();
   int end = 0;
   std::int64_t looks = 0;
@@ -120,32 +131,32 @@ bool CanonicalSearch::infer(std::span<int const> buffers, Last last, Frame& fram
     end = std::max(end, shape(buffer).end());
     for (Piece const& piece : shape(buffer).pieces) looks += piece.end - piece.begin;
   }
-  frame.begin = begin;
-  frame.bounds.resize(static_cast<std::size_t>(end - begin));
-  frame.least.clear();
-  frame.ready.clear();
+  begin_ = begin;
+  bounds_.resize(static_cast<std::size_t>(end - begin));
+  least_.clear();
+  ready_.clear();
   for (int const buffer : buffers) {
     bool const ready = may_follow(buffer, last);
-    frame.ready.push_back(static_cast<char>(ready));
-    // What may not follow where it rests now is placed higher, on something that is yet to be placed.
-    frame.least.push_back(ready ? resting(buffer) : last.offset + 1);
+    ready_.push_back(static_cast<char>(ready));
+    // A buffer that may not follow where it rests now is placed higher, on a buffer that is yet to be placed.
+    least_.push_back(ready ? resting(buffer) : last.offset + 1);
   }
   bool changed = true;
   for (int pass = 0; changed && pass < kMostPasses; ++pass) {
     budget_ -= looks;
-    if (!raise_sections(buffers, frame) || !raise_buffers(buffers, frame, changed)) return false;
+    if (!raise_sections(buffers) || !raise_buffers(buffers, changed)) return false;
   }
   return true;
 }
 
-bool CanonicalSearch::raise_sections(std::span<int const> buffers, Frame& frame) const {
-  for (auto& bounds : frame.bounds) bounds = {kNever, kNever, kNever, 0};
+bool CanonicalSearch::raise_sections(std::span<int const> buffers) {
+  for (auto& bounds : bounds_) bounds = {kNever, kNever, kNever, 0};
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     for (Piece const& piece : shape(buffers[i]).pieces) {
-      std::int64_t const top = frame.least[i] + piece.height;
+      std::int64_t const top = least_[i] + piece.height;
       for (int section = piece.begin; section < piece.end; ++section) {
-        auto& bounds = frame.bounds[static_cast<std::size_t>(section - frame.begin)];
-        bounds.least = std::min(bounds.least, frame.least[i]);
+        auto& bounds = bounds_[static_cast<std::size_t>(section - begin_)];
+        bounds.least = std::min(bounds.least, least_[i]);
         if (top < bounds.lowest_top) {
           bounds.second_top = bounds.lowest_top;
           bounds.lowest_top = top;
@@ -156,52 +167,52 @@ bool CanonicalSearch::raise_sections(std::span<int const> buffers, Frame& frame)
       }
     }
   }
-  for (std::size_t i = 0; i < frame.bounds.size(); ++i) {
-    auto& least = frame.bounds[i].least;
+  for (std::size_t i = 0; i < bounds_.size(); ++i) {
+    auto& least = bounds_[i].least;
     if (least == kNever) continue;
-    auto const section = static_cast<std::size_t>(frame.begin) + i;
+    auto const section = static_cast<std::size_t>(begin_) + i;
     least = std::max(least, floor_[section]);
     if (least + waiting_[section] > capacity_) return false;
   }
   return true;
 }
 
-bool CanonicalSearch::raise_buffers(std::span<int const> buffers, Frame& frame, bool& changed) const {
+bool CanonicalSearch::raise_buffers(std::span<int const> buffers, bool& changed) {
   changed = false;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    std::int64_t least = frame.least[i];
+    std::int64_t least = least_[i];
     std::int64_t support = kNever;  // the lowest end of another that it can lie on
     for (Piece const& piece : shape(buffers[i]).pieces) {
       for (int section = piece.begin; section < piece.end; ++section) {
-        auto const& bounds = frame.bounds[static_cast<std::size_t>(section - frame.begin)];
+        auto const& bounds = bounds_[static_cast<std::size_t>(section - begin_)];
         least = std::max(least, bounds.least);
         support = std::min(support, bounds.lowest_owner == i ? bounds.second_top : bounds.lowest_top);
       }
     }
-    if (frame.ready[i] != 0 && least > resting(buffers[i])) frame.ready[i] = 0;
-    if (frame.ready[i] == 0) {
+    if (ready_[i] != 0 && least > resting(buffers[i])) ready_[i] = 0;
+    if (ready_[i] == 0) {
       if (support == kNever) return false;
       least = std::max(least, support);
     }
     least = align_up(least, shape(buffers[i]).alignment);
-    if (least <= frame.least[i]) continue;
+    if (least <= least_[i]) continue;
     if (least + shape(buffers[i]).bytes > capacity_) return false;
-    frame.least[i] = least;
+    least_[i] = least;
     changed = true;
   }
   return true;
 }
 
-// A buffer that would leave room below it for another, which has to come later, is no candidate: that other could drop
-// there, and a search that places it first finds what this one would.
+// A buffer that would leave room below it for another one, which has to come later, is no candidate: that other buffer
+// could drop there, and a search that places it first finds what this one would.
 void CanonicalSearch::find_candidates(std::span<int const> buffers, Frame& frame) const {
   std::int64_t lowest_top = kNever;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    lowest_top = std::min(lowest_top, frame.least[i] + shape(buffers[i]).bytes);
+    lowest_top = std::min(lowest_top, least_[i] + shape(buffers[i]).bytes);
   }
   frame.candidates.clear();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (frame.ready[i] != 0 && resting(buffers[i]) < lowest_top) frame.candidates.push_back(buffers[i]);
+    if (ready_[i] != 0 && resting(buffers[i]) < lowest_top) frame.candidates.push_back(buffers[i]);
   }
   std::sort(frame.candidates.begin(), frame.candidates.end(),
             [&](int a, int b) { return resting(a) != resting(b) ? resting(a) < resting(b) : rank(a) < rank(b); });
@@ -226,6 +237,7 @@ bool CanonicalSearch::rest_on(int placed, std::span<int const> buffers) {
   for (Piece const& piece : shape(placed).pieces) {
     for (int section = piece.begin; section < piece.end; ++section) {
       auto const at = static_cast<std::size_t>(section);
+      sections_before_.push_back({at, floor_[at], waiting_[at]});
       floor_[at] = offset + piece.height;
       waiting_[at] -= piece.height;
       fits = fits && floor_[at] + waiting_[at] <= capacity_;
@@ -233,7 +245,7 @@ bool CanonicalSearch::rest_on(int placed, std::span<int const> buffers) {
   }
   if (!fits) return false;
   for (int const buffer : buffers) {
-    std::int64_t& rests = resting(buffer);
+    std::int64_t rests = resting(buffer);
     auto at = shape(placed).pieces.begin();
     for (Piece const& piece : shape(buffer).pieces) {
       while (at != shape(placed).pieces.end() && at->end <= piece.begin) ++at;
@@ -241,29 +253,37 @@ bool CanonicalSearch::rest_on(int placed, std::span<int const> buffers) {
         rests = std::max(rests, align_up(offset + on->height, shape(buffer).alignment));
       }
     }
+    if (rests == resting(buffer)) continue;
+    restings_before_.push_back({buffer, resting(buffer)});
+    resting(buffer) = rests;
   }
   return true;
 }
 
 bool CanonicalSearch::place_first(int buffer, std::span<int const> buffers, Frame& frame, std::size_t depth) {
-  auto const begin = floor_.begin() + frame.begin;
-  auto const waiting = waiting_.begin() + frame.begin;
-  auto const sections = static_cast<std::ptrdiff_t>(frame.bounds.size());
-  frame.floor_before.assign(begin, begin + sections);
-  frame.waiting_before.assign(waiting, waiting + sections);
-  frame.resting_before.clear();
+  std::size_t const sections = sections_before_.size();
+  std::size_t const restings = restings_before_.size();
   frame.rest.clear();
   for (int const other : buffers) {
-    frame.resting_before.push_back(resting(other));
     if (other != buffer) frame.rest.push_back(other);
   }
   std::int64_t const offset = resting(buffer);
   offsets_[static_cast<std::size_t>(buffer)] = offset;
   if (rest_on(buffer, frame.rest) && place(frame.rest, {offset, rank(buffer)}, depth + 1)) return true;
-  std::copy(frame.floor_before.begin(), frame.floor_before.end(), begin);
-  std::copy(frame.waiting_before.begin(), frame.waiting_before.end(), waiting);
-  for (std::size_t i = 0; i < buffers.size(); ++i) resting(buffers[i]) = frame.resting_before[i];
+  undo(sections, restings);
   return false;
+}
+
+/// Takes changes back until so many are left.
+void CanonicalSearch::undo(std::size_t sections, std::size_t restings) {
+  for (; sections_before_.size() > sections; sections_before_.pop_back()) {
+    auto const& before = sections_before_.back();
+    floor_[before.section] = before.floor;
+    waiting_[before.section] = before.waiting;
+  }
+  for (; restings_before_.size() > restings; restings_before_.pop_back()) {
+    resting(restings_before_.back().buffer) = restings_before_.back().resting;
+  }
 }
 
 }  // namespace weft

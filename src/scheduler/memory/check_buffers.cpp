@@ -58,7 +58,7 @@ void check_buffers(std::span<PlannedBuffer const> buffers, MemoryPlanOptions con
     if (buffer.bytes < 0) refuse(i, buffer, fmt::format("{} bytes", buffer.bytes));
     if (buffer.alignment < 1) refuse(i, buffer, fmt::format("an alignment of {} bytes", buffer.alignment));
     check_gaps(i, buffer);
-    // As much as it can cost where everything is stacked.
+    // The most that the buffer can cost, as where all are stacked.
     if (buffer.alignment > left || buffer.bytes > left - buffer.alignment) {
       refuse(
           i, buffer,

@@ -7,13 +7,13 @@ namespace weft {
 
 namespace {
 
-/// Offsets that are not possible: what lies between the two.
+/// A range of offsets that are not possible: those between the two.
 struct Taken {
   std::int64_t after;
   std::int64_t before;
 };
 
-/// What a buffer at `offset` takes from `mover`, where they are needed in the same sections.
+/// Adds the offsets that `placed`, at `offset`, takes from `mover` where both are needed in the same sections.
 void add_taken(Shape const& mover, Shape const& placed, std::int64_t offset, std::vector<Taken>& taken) {
   auto other = placed.pieces.begin();
   for (Piece const& piece : mover.pieces) {
@@ -38,7 +38,8 @@ std::int64_t lowest_beside(std::vector<Taken>& taken, std::int64_t alignment) {
 
 std::vector<std::int64_t> first_fit(Sections const& sections, std::span<int const> order) {
   std::vector<std::int64_t> offsets(sections.shapes.size());
-  // Most pairs never meet: their ends lie close together, so that this is seen without a look at the shapes.
+  // Most pairs never meet. The ends of all lives lie close together in memory, so that this is seen without a look at
+  // the shapes.
   struct Life {
     int begin;
     int end;

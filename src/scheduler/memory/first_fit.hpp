@@ -12,7 +12,7 @@ namespace weft {
 /// are not in `order` are 0.
 [[nodiscard]] std::vector<std::int64_t> first_fit(Sections const& sections, std::span<int const> order);
 
-/// Where the highest buffer ends.
+/// The size of a plan: where its highest buffer ends.
 [[nodiscard]] std::int64_t bytes_of(Sections const& sections, std::span<std::int64_t const> offsets);
 
 }  // namespace weft

@@ -8,11 +8,12 @@
 
 namespace weft {
 
-/// What buffers are sorted by, most first; what letters further left leave equal is decided by those further right:
-/// T, the most bytes that are live at one time of its life; W, how long that is; A, this times its size; S, its size.
+/// The keys that buffers are sorted by, largest first; where the letters further left are equal, those further right
+/// decide. T: the most bytes that are live at one time of the buffer's life. W: how long it lives. A: W times its size.
+/// S: its size.
 using PlacementKeys = std::string_view;
 
-/// Buffers that hold memory, in that order; of equals, the one that was given first.
+/// The buffers that hold memory, in that order; of equal ones the one that was given first.
 [[nodiscard]] std::vector<int> placement_order(Sections const& sections, PlacementKeys keys);
 
 }  // namespace weft

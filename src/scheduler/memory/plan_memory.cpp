@@ -22,11 +22,11 @@ using Clock = std::chrono::steady_clock;
 using Outcome = CanonicalSearch::Outcome;
 
 constexpr std::array<PlacementKeys, 4> kFirstFitOrders{"TWA", "AWT", "WTA", "SWT"};
-/// Looks of a search's first try (tens of milliseconds); each further one has as many times more.
+/// The budget of a search's first try (tens of milliseconds), and the factor from one try to the next.
 constexpr std::int64_t kFirstBudget = std::int64_t{1} << 24;
 constexpr std::int64_t kBudgetGrowth = 4;
 
-/// The search for one plan, from the first that comes to hand to the best.
+/// Searches for one plan: begins with the first that is easily found and goes on towards the best.
 class Planner {
  public:
   Planner(std::span<PlannedBuffer const> buffers, MemoryPlanOptions const& options)
@@ -44,7 +44,8 @@ class Planner {
       take(first_fit(sections_, placement_order(sections_, keys)));
       if (is_done()) break;
     }
-    for (std::int64_t budget = kFirstBudget; !is_done(); budget *= kBudgetGrowth) {
+    for (std::int64_t budget = kFirstBudget; may_find_more_ && !is_done(); budget *= kBudgetGrowth) {
+      may_find_more_ = false;
       if (options_.capacity) {
         try_within(round_down(*options_.capacity), budget);
       } else {
@@ -72,7 +73,7 @@ class Planner {
 
   [[nodiscard]] bool is_over() const { return Clock::now() >= deadline_ || (options_.stop && options_.stop()); }
 
-  /// Asks for the best that there can be first, then for halfway between that and the best so far.
+  /// Tries the smallest size that is possible first, then sizes halfway between that and the best so far.
   void narrow(std::int64_t budget) {
     std::int64_t low = plan_.least_bytes;
     for (std::int64_t target = low; low < plan_.bytes && !is_done();
@@ -86,6 +87,7 @@ class Planner {
       report();
       return is_over();
     });
+    may_find_more_ = may_find_more_ || result.outcome == Outcome::undecided;
     if (result.outcome == Outcome::found) take(std::move(result.offsets));
     if (result.outcome == Outcome::impossible) {
       plan_.least_bytes = std::max(plan_.least_bytes, capacity + sections_.quantum);
@@ -93,7 +95,7 @@ class Planner {
     return result.outcome;
   }
 
-  // The plan changes between searches only, so their threads may read it.
+  // The plan changes only between searches, so the searches' threads may read it.
   void report() {
     if (!options_.progress) return;
     std::scoped_lock const lock(reporting_);
@@ -109,6 +111,7 @@ class Planner {
   int threads_;
   SearchRace race_;
   MemoryPlan plan_;
+  bool may_find_more_ = true;  ///< with a larger budget
   Clock::time_point start_ = Clock::now();
   Clock::time_point deadline_ = start_ + options_.time_limit;
   Clock::time_point next_report_ = start_ + std::chrono::seconds(1);

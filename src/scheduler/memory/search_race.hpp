@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// Searches in several orders at once, each with as much work as the others: which order finds a solution soon differs
-/// from problem to problem by orders of magnitude.
+/// Searches in several orders at once and gives each as much work as the others: how soon an order finds a solution
+/// differs from problem to problem by orders of magnitude.
 class SearchRace {
  public:
   /// `sections` outlives it. threads: at least 1.
@@ -20,8 +20,9 @@ class SearchRace {
     std::vector<std::int64_t> offsets;  ///< where found
   };
 
-  /// One search per order, of `budget` each. Of several that find a solution the first order's is taken, so that the
-  /// result does not depend on threads; it does where `stopped` ends it. `stopped` is called from several threads.
+  /// Makes one search per order, with a budget of `budget` each. If several find a solution, that of the first order is
+  /// taken, so that the result does not depend on the number of threads; it does where `stopped` ends the searches.
+  /// `stopped` is called from several threads.
   [[nodiscard]] Result run(std::int64_t capacity, std::int64_t budget, std::function<bool()> const& stopped) const;
 
  private:

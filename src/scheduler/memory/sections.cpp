@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-/// When how many bytes are a buffer's own.
+/// A time in which a buffer needs a certain number of bytes for itself.
 struct Phase {
   TimeSpan when;
   std::int64_t height;
@@ -48,7 +48,7 @@ Sections make_sections(std::span<PlannedBuffer const> buffers) {
 
   Sections sections;
   std::size_t const count = moments.empty() ? 0 : moments.size() - 1;
-  std::vector<std::int64_t> needed(count + 1);  // as differences from the section before
+  std::vector<std::int64_t> needed(count + 1);  // by section, as differences from the section before
   std::vector<std::int64_t> live(count + 1);
   std::int64_t quantum = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -69,7 +69,7 @@ Sections make_sections(std::span<PlannedBuffer const> buffers) {
       sections.keeps_part |= phase.needed < phase.height;
       quantum = std::gcd(std::gcd(quantum, phase.height), phase.needed);
     }
-    // An alignment of 1 moves nothing.
+    // An alignment of 1 moves nothing, so it does not count.
     if (!shape.pieces.empty()) quantum = std::gcd(quantum, alignment > 1 ? std::gcd(alignment, bytes) : bytes);
     sections.shapes.push_back(std::move(shape));
   }

@@ -15,23 +15,23 @@ struct Piece {
   std::int64_t height;
 };
 
-/// A buffer in sections instead of time.
+/// A buffer whose life is counted in sections instead of time.
 struct Shape {
   std::int64_t bytes;
   std::int64_t alignment;
-  double duration;            ///< of its life, which may be longer than 64 bits count
+  double duration;            ///< length of its life, which may be too long for a 64-bit integer
   std::vector<Piece> pieces;  ///< by section, apart; none of a buffer that is never needed
   [[nodiscard]] int begin() const noexcept { return pieces.front().begin; }
   [[nodiscard]] int end() const noexcept { return pieces.back().end; }
 };
 
-/// Time between two moments at which nothing begins or ends is one section: in a plan it does not matter how long it
-/// is.
+/// The time of a plan, cut into sections. The time between two moments at which nothing begins or ends is one section:
+/// how long it is does not matter to a plan.
 struct Sections {
   std::vector<Shape> shapes;       ///< one per buffer
-  std::vector<std::int64_t> live;  ///< the pieces' heights in sum, per section
-  std::int64_t live_bytes = 0;     ///< the most that are needed in one
-  std::int64_t quantum = 1;        ///< divides every size, alignment and height: the size of a best plan too
+  std::vector<std::int64_t> live;  ///< per section: the sum of the pieces' heights
+  std::int64_t live_bytes = 0;     ///< the largest of these sums
+  std::int64_t quantum = 1;        ///< divides every size, alignment and height, and so also the size of a best plan
   bool keeps_part = false;         ///< some piece's height is more than is needed there
 };
 

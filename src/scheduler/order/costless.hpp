@@ -4,7 +4,8 @@
 
 namespace weft {
 
-/// Costs for planning memory alone, which asks for none: a Problem has a cost model.
+/// A cost model whose figures mean nothing. Planning memory alone asks for no costs, but a Problem has to have a cost
+/// model.
 class Costless {
  public:
   [[nodiscard]] CostModel const& model() const { return model_; }

@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-using Set = std::uint64_t;  ///< a bit per task of the part that is ordered
+using Set = std::uint64_t;  ///< one bit for each task that is ordered
 constexpr std::size_t kMostTasks = 64;
 
 Set bit(std::size_t task) {
@@ -50,12 +50,12 @@ class ExactSearch {
   }
 
  private:
-  /// Memory of which this part decides how long it is live.
+  /// A storage whose lifetime depends on the order that is looked for.
   struct Part {
     std::int64_t bytes;
-    Set first;  ///< 0: there before this part
+    Set first;  ///< 0: it is there before any of these tasks runs
     Set users;
-    bool kept;  ///< beyond this part
+    bool kept;  ///< until after the last of these tasks
   };
   struct Reached {
     std::int64_t peak;
@@ -75,7 +75,7 @@ class ExactSearch {
     if (auto const found = place.find(storage.first); found != place.end()) {
       part.first = bit(found->second);
     } else if (storage.first != kNone && !done[static_cast<std::size_t>(storage.first)]) {
-      return;  // it is not there before the tasks that follow
+      return;  // a later task makes it
     }
     parts_.push_back(part);
   }
@@ -90,7 +90,7 @@ class ExactSearch {
       if (!can_run(task, done)) continue;
       if (now + makes_[task] <= peak && live(done | bit(task)) <= now) {
         reach(done | bit(task), peak, done, task);
-        return;  // the others wait: they lose nothing by it
+        return;  // the others can wait without loss
       }
     }
     for (std::size_t task = 0; task < before_.size(); ++task) {
@@ -118,7 +118,7 @@ class ExactSearch {
     return order;
   }
 
-  /// What is live all the time left aside.
+  /// Bytes that are live once `done` has run. Storages that none of the ordered tasks uses are not counted.
   [[nodiscard]] std::int64_t live(Set done) const {
     std::int64_t bytes = 0;
     for (Part const& part : parts_) {

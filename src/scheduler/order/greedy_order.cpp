@@ -27,7 +27,7 @@ class Greedy {
     while (!ready_.empty()) {
       TaskId const task = std::get<2>(ready_.top());
       ready_.pop();
-      if (done_[at(task)]) continue;  // it was offered for less since
+      if (done_[at(task)]) continue;  // it has run already: it was offered again at a lower price
       done_[at(task)] = true;
       order.push_back(task);
       for (auto const id : problem_.uses(task)) {
@@ -50,7 +50,7 @@ class Greedy {
     ready_.emplace(change, problem_.made_by(task), task);
   }
 
-  /// It would free the storage from now on.
+  /// From now on running this task would free the storage.
   void offer_last_user(Storage const& storage) {
     for (TaskId const user : storage.users) {
       if (!done_[at(user)] && waits_for_[at(user)] == 0) offer(user);
@@ -61,7 +61,7 @@ class Greedy {
   Problem const& problem_;
   std::vector<std::size_t> waits_for_;
   std::vector<bool> done_;
-  std::vector<std::size_t> left_;  ///< users of each storage that did not run
+  std::vector<std::size_t> left_;  ///< users of each storage that have not run
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
 };
 

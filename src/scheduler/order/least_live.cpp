@@ -10,7 +10,7 @@ namespace weft {
 
 namespace {
 
-enum class Side : std::uint8_t { free, before, after };  ///< of the task that runs; itself counts as after
+enum class Side : std::uint8_t { free, before, after };  ///< beside the task that runs, which itself counts as after
 
 class Cut {
  public:
@@ -61,7 +61,7 @@ class Cut {
     bool const made = storage.first == kNone || side_[at(storage.first)] == Side::before;
     if (!made && side_[at(storage.first)] == Side::after) return 0;
     bool needed = storage.kept;
-    bool decided = true;  // by those of its users that run before or after in any case
+    bool decided = true;  // by the users that run before, or after, in any case
     for (TaskId const user : storage.users) {
       needed = needed || side_[at(user)] == Side::after;
       decided = decided && side_[at(user)] != Side::free;

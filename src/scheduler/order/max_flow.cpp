@@ -38,7 +38,8 @@ bool MaxFlow::find_levels(std::int32_t source, std::int32_t sink) {
   return level_[at(sink)] >= 0;
 }
 
-/// Along one path; 0 where there is none left. A walk rather than a recursion: paths are as long as the graph.
+/// Pushes flow along one path and returns how much; 0 where no path is left. A loop, not a recursion: paths can be as
+/// long as the graph.
 std::int64_t MaxFlow::push(std::int32_t source, std::int32_t sink) {
   std::vector<std::int32_t> path;
   std::int32_t node = source;

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// A network in which as much as can be flows from one node to another (Y. Dinitz, 1970: shortest paths first, all of a
+/// Finds the largest flow from one node of a network to another (Y. Dinitz, 1970: shortest paths first, all of one
 /// length at once).
 class MaxFlow {
  public:
@@ -15,9 +15,11 @@ class MaxFlow {
   explicit MaxFlow(std::size_t nodes) : edges_of_(nodes) {}
 
   void add_edge(std::int32_t from, std::int32_t to, std::int64_t capacity);
-  /// To be called once. Capacities other than kUnlimited add up to less than that.
+  /// Returns the largest flow. To be called once. The capacities other than kUnlimited must add up to less than
+  /// kUnlimited.
   [[nodiscard]] std::int64_t run(std::int32_t source, std::int32_t sink);
-  /// After run(), per node: whether it is on the source's side of a least cut, the one with fewest nodes there.
+  /// After run(): for each node, whether it is on the source's side of a minimum cut (of several cuts, the one with the
+  /// fewest nodes on that side).
   [[nodiscard]] std::vector<bool> source_side(std::int32_t source) const;
 
  private:

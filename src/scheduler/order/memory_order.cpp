@@ -19,11 +19,11 @@ namespace {
 
 using Order = std::vector<TaskId>;
 
-/// Work, not seconds, so that every machine finds the same.
-constexpr int kMostRounds = 200;         ///< of moving the peak
-constexpr int kMostCuts = 64;            ///< for the bound of the order that is found
+/// The limits count work, not seconds, so that every machine finds the same order.
+constexpr int kMostRounds = 200;         ///< of moving tasks around the peak
+constexpr int kMostCuts = 64;            ///< minimum cuts for the final order's bound
 constexpr std::size_t kWindow = 20;      ///< tasks around the peak that are ordered exactly
-constexpr std::size_t kStates = 20'000;  ///< that this may take
+constexpr std::size_t kStates = 20'000;  ///< sets that ordering a window may look at
 
 std::int64_t most_in(std::vector<std::int64_t> const& live, Segment segment) {
   auto const begin = live.begin() + static_cast<std::ptrdiff_t>(segment.begin);
@@ -40,7 +40,7 @@ void order_exactly(Problem const& problem, Segment segment, std::size_t most_sta
   }
 }
 
-/// Each segment from the order that has the lowest peak there.
+/// Takes each segment from the order that has the lowest peak there.
 Order best_of(Problem const& problem, std::vector<Order> const& orders) {
   std::vector<std::vector<std::int64_t>> live;
   for (auto const& order : orders) live.push_back(serial_live(problem, order));
@@ -63,7 +63,7 @@ Order best_of(Problem const& problem, std::vector<Order> const& orders) {
   return best;
 }
 
-/// Moves what lies around the peak, until nothing that is tried lowers it.
+/// Moves tasks around the peak until nothing that is tried lowers it.
 class Refinement {
  public:
   Refinement(Problem const& problem, Order order) : problem_(problem), order_(std::move(order)) { measure(); }
@@ -87,7 +87,7 @@ class Refinement {
     peaks_ = std::count(live_.begin(), live_.end(), peak_);
   }
 
-  /// Where it has a lower peak, or reaches it less often.
+  /// Takes `order` where it has a lower peak, or reaches the same peak less often.
   bool take(Order order) {
     auto const live = serial_live(problem_, order);
     auto const peak = *std::max_element(live.begin(), live.end());
@@ -97,8 +97,8 @@ class Refinement {
     return true;
   }
 
-  /// What is to run before the peak's task for least memory there runs before it, in the order that it had, all else
-  /// after it. As live bytes are submodular, no task that stays on its side takes more than it did.
+  /// What least_live() wants to have run before the peak's task is moved before it, in the order that it had, and all
+  /// else after it. As live bytes are submodular, no task that stays on its side takes more than it did.
   bool take_cut(std::size_t place, LeastLive const& least) {
     TaskId const top = order_[place];
     Order moved;
@@ -113,7 +113,7 @@ class Refinement {
     return take(just_in_time(problem_, moved, peak_ - 1)) || take(std::move(moved));
   }
 
-  /// Around the peak, at its begin, in its middle, at its end.
+  /// Orders windows around the peak exactly: at its beginning, in its middle and at its end.
   bool take_windows(std::size_t place) {
     for (std::size_t const before : {kWindow / 2, kWindow - 2, std::size_t{1}}) {
       Segment const window{place - std::min(place, before), std::min(order_.size(), place + kWindow - before)};
@@ -124,7 +124,8 @@ class Refinement {
     return false;
   }
 
-  /// No order is below what any of its tasks takes at the least; those of most live bytes here may take most.
+  /// A bound: every order takes at least what any of its tasks takes at the least. Looks at the tasks with the most
+  /// live bytes here, as those are likely to give the highest bound.
   void raise_bound() {
     bound_ = std::max(bound_, serial_bound(problem_));
     std::vector<std::size_t> places(order_.size());

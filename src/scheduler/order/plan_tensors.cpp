@@ -16,8 +16,8 @@ namespace weft {
 
 namespace {
 
-/// Offsets that take so many times the live bytes are good enough where no capacity is given: what a search could find
-/// beyond that is not worth its time.
+/// Where no capacity is given, offsets that take up to this many times the live bytes are good enough: a search could
+/// find little beyond, and would not be worth its time.
 constexpr double kGoodEnough = 1.001;
 
 std::vector<TaskId> breadth_first(Problem const& problem) {
@@ -44,8 +44,8 @@ std::vector<TaskId> order_by(OrderPolicy policy, Problem const& problem) {
   }
 }
 
-/// The most that is needed at one time, each buffer counted up to where the next one can lie: offsets that come to it
-/// are no search's business either.
+/// The most bytes that are needed at one time, where each buffer counts up to the place where the next one can lie.
+/// Offsets that take no more than this need no search either.
 std::int64_t aligned_live(std::vector<PlannedBuffer> const& buffers) {
   std::map<std::int64_t, std::int64_t> change;  // by moment
   for (auto const& buffer : buffers) {

@@ -14,10 +14,10 @@ namespace weft {
 
 namespace {
 
-/// Which tensors share memory: aliases, and what is written over what nothing else reads.
+/// Finds which tensors share memory: aliases, and tensors that are written over others which nothing else reads.
 std::vector<TensorId> shared_memory(OpGraph const& graph) {
   auto memory = memory_of(graph);
-  std::vector<int> readers(graph.tensors.size(), 0);  // of all that lies in one memory
+  std::vector<int> readers(graph.tensors.size(), 0);  // by memory: the operators that read anything in it
   for (auto const& op : graph.ops) {
     std::vector<TensorId> read;
     for (TensorId const tensor : op.reads) read.push_back(memory[at(tensor)]);
@@ -92,7 +92,7 @@ void Problem::make_tasks(std::vector<std::vector<OpId>> const& launches) {
   check_times();
 }
 
-/// Sums and products of times stay finite, and small ones count beside large ones.
+/// Makes sure that sums and products of times stay finite, and that small times still count beside large ones.
 void Problem::check_times() const {
   constexpr double kMost = 1e18;
   double total = 0;
@@ -110,8 +110,8 @@ void Problem::check_times() const {
 void Problem::set_collective_seconds(Task& task, GroupPlacement const& placement) const {
   std::int64_t bytes = 0;
   bool measured = false;
-  double body = 0;     // what each takes beyond its latency
-  double latency = 0;  // the most of any
+  double body = 0;     // of all: what each takes beyond its latency
+  double latency = 0;  // the largest of any
   for (OpId const each : task.ops) {
     OpNode const& op = graph_->ops[at(each)];
     CollectiveCost const alone = model_->collective(op.collective.kind, op.collective.bytes, placement);

@@ -18,18 +18,19 @@ struct Task {
   std::vector<OpId> ops{};
   Resource resource = Resource::compute;
   double seconds = 0;  ///< when nothing else runs
-  /// Of them, what merged collectives pay once: all that their bytes do not take by the algorithm that sends them
-  /// fastest. Of measured ones the latency that the model says, no more than was measured.
+  /// The part of `seconds` that merged collectives pay only once: all but the time that their bytes take by the
+  /// algorithm that sends them fastest. Of a measured collective it is the model's latency, but no more than was
+  /// measured.
   double latency_s = 0;
 };
 
-/// Whether what runs there is a collective.
+/// Whether collectives run on this resource.
 [[nodiscard]] inline bool is_link(Resource resource) {
   return resource == Resource::between_hosts || resource == Resource::within_host;
 }
 
-/// Memory that tensors share; there from the start of `first` (from the beginning if kNone) to the end of the last of
-/// `users`, `first` among them, or to the end of the step if kept.
+/// Memory that one or more tensors share. It is there from the start of `first` (from the beginning of the step if
+/// kNone) to the end of the last of `users`, which include `first`; if `kept`, to the end of the step.
 struct Storage {
   std::int64_t bytes = 0;
   TaskId first = kNone;
@@ -37,11 +38,12 @@ struct Storage {
   std::vector<TaskId> users{};  ///< by rising id
 };
 
-/// What is to be planned: a graph on a cluster, with some collectives merged. Lists by task are in one array each.
+/// What is to be planned: a graph on a cluster, with some collectives merged into one task each. Most of the planner
+/// works on this instead of the graph.
 class Problem {
  public:
-  /// Each operator of `launches` (collectives of one kind and group, at least two) belongs to one of them; all others
-  /// are tasks of their own.
+  /// Each entry of `launches` (at least two collectives of one kind and group) becomes one task; every other operator
+  /// is a task of its own. `graph` and `model` have to outlive the problem.
   /// @throws Error{invalid_argument} where merging would make a cycle, naming operators of it.
   Problem(OpGraph const& graph, CostModel const& model, std::vector<std::vector<OpId>> const& launches = {});
 
@@ -51,17 +53,18 @@ class Problem {
   [[nodiscard]] std::vector<Storage> const& storages() const { return storages_; }
   [[nodiscard]] Task const& task(TaskId id) const { return tasks_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] TaskId task_of(OpId op) const { return task_of_[static_cast<std::size_t>(op)]; }
-  /// Tasks that have to end before `task` starts; that wait for it; storages that it uses. By rising id.
+  /// before(): tasks that have to end before `task` starts. after(): tasks that wait for it. uses(): storages that it
+  /// uses. All by rising id.
   [[nodiscard]] std::span<TaskId const> before(TaskId task) const { return before_.of(task); }
   [[nodiscard]] std::span<TaskId const> after(TaskId task) const { return after_.of(task); }
   [[nodiscard]] std::span<std::int32_t const> uses(TaskId task) const { return uses_.of(task); }
-  /// In which a tensor lies.
+  /// The storage in which a tensor lies.
   [[nodiscard]] std::int32_t storage_of(TensorId tensor) const { return storage_of_[static_cast<std::size_t>(tensor)]; }
-  /// Bytes of storages that are there from the start of `task`.
+  /// Bytes of the storages that `task` makes: they are there from its start.
   [[nodiscard]] std::int64_t made_by(TaskId task) const { return made_by_[static_cast<std::size_t>(task)]; }
-  /// Tasks in an order in which they can run.
+  /// All tasks, in an order in which they can run.
   [[nodiscard]] std::vector<TaskId> const& order() const { return order_; }
-  /// Bytes that are there all the time: kept, and not first written in the step.
+  /// Bytes that are there during the whole step: of storages that are kept and not first written in the step.
   [[nodiscard]] std::int64_t resident_bytes() const { return resident_bytes_; }
 
  private:

@@ -7,15 +7,16 @@
 
 namespace weft {
 
-/// Places in [begin, end) of an order.
+/// The places [begin, end) of an order.
 struct Segment {
   std::size_t begin;
   std::size_t end;
 };
 
-/// Some tasks have all others either before or after them, in every order: they have the same place in each, and what
-/// lies between two of them is the same everywhere. Such a task is a segment of its own, and so is what lies between
-/// two. What is live at their borders depends on no order, so that the best orders of all segments are the best order.
+/// Cuts the graph's order into segments that can be ordered independently. Some tasks have every other task either
+/// before or after them: they have the same place in every order, and the same tasks lie between two of them. Such a
+/// task is a segment of its own, and so are the tasks between two of them. What is live at the borders is the same in
+/// every order, so the best orders of all segments together are the best order.
 [[nodiscard]] std::vector<Segment> segments_of(Problem const& problem);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-/// Memory while tasks run one after another.
+/// Counts memory while tasks run one after another.
 class Account {
  public:
   explicit Account(Problem const& problem) : problem_(problem), left_(problem.storages().size()) {
@@ -23,7 +23,7 @@ class Account {
     }
   }
 
-  /// What running the task now would leave more (or less) than there is.
+  /// How many more (or fewer) bytes would be live after the task than are now.
   [[nodiscard]] std::int64_t change_by(TaskId task) const {
     std::int64_t bytes = 0;
     for (auto const id : problem_.uses(task)) {
@@ -44,7 +44,7 @@ class Account {
   [[nodiscard]] std::int64_t peak() const { return std::max(peak_, live_); }
   [[nodiscard]] std::int64_t live() const { return live_; }
 
-  /// Takes back what was run last since `live` and `peak` were as given.
+  /// Takes back the tasks that ran since `live` and `peak` had these values.
   void undo(std::vector<TaskId> const& run, std::int64_t live, std::int64_t peak) {
     for (TaskId const task : run) {
       for (auto const id : problem_.uses(task)) ++left_[at(id)];
@@ -77,13 +77,13 @@ class JustInTime {
     for (TaskId const task : order_) {
       if (!late_[at(task)]) emit(task);
     }
-    for (TaskId const task : order_) emit(task);  // what nothing needs
+    for (TaskId const task : order_) emit(task);  // the rest: tasks that nothing needs
     return std::move(result_);
   }
 
  private:
-  /// Late: made in a few steps of what is there from the beginning, without freeing any of that (a weight that is cast
-  /// and gathered).
+  /// A task is late where it is made in a few steps from what is there from the beginning, without freeing any of that
+  /// (a weight that is cast and gathered).
   void mark_late() {
     late_.assign(order_.size(), false);
     std::vector<int> steps(order_.size(), 1);
@@ -101,7 +101,7 @@ class JustInTime {
     }
   }
 
-  /// Runs all that `task` waits for, in the order given, then the task, then what became able to run and frees memory.
+  /// Runs all that `task` waits for, in the order given, then the task, then tasks that can run now and free memory.
   void emit(TaskId task) {
     std::vector<TaskId> stack{task};
     while (!stack.empty()) {
@@ -143,7 +143,7 @@ class JustInTime {
         if (can_run(later)) try_chain(later, look);
       }
       if (look.empty()) {
-        // What did not free anything when it could first run may do so now.
+        // A task that freed nothing when it could first run may free something now.
         for (TaskId const task : std::exchange(waiting_, {})) {
           if (can_run(task)) try_chain(task, look);
         }
@@ -151,8 +151,8 @@ class JustInTime {
     }
   }
 
-  /// Runs `first` and some of what that makes able to run (a weight's gradient, its reduction), if together they leave
-  /// less than there was and take no more meanwhile than the limit.
+  /// Runs `first` and some of the tasks that can run after it (a weight's gradient, its reduction), if together they
+  /// leave less than there was and never take more than the limit.
   void try_chain(TaskId first, std::vector<TaskId>& look) {
     std::int64_t const live = account_.live();
     std::int64_t const peak = account_.peak();
@@ -177,7 +177,7 @@ class JustInTime {
     if (waiting_.size() < kMostWaiting) waiting_.push_back(first);
   }
 
-  /// Of what the chain made able to run, that which leaves least.
+  /// Of the tasks that can run since the chain ran, the one that leaves least live.
   [[nodiscard]] TaskId best_after(std::vector<TaskId> const& chain) const {
     TaskId best = kNone;
     for (TaskId const task : chain) {
@@ -199,7 +199,7 @@ class JustInTime {
   std::vector<bool> done_;
   std::vector<bool> late_;
   std::int64_t limit_;
-  std::vector<TaskId> waiting_;  ///< could run, but would not have freed anything
+  std::vector<TaskId> waiting_;  ///< can run, but would not have freed anything
   std::vector<TaskId> result_;
 };
 
@@ -251,7 +251,8 @@ std::vector<TaskId> as_soon_as_possible(Problem const& problem) {
 }
 
 std::vector<TaskId> depth_first(Problem const& problem) {
-  // What a task takes to be made from nothing, as if nothing were shared (R. Sethi and J. D. Ullman, 1970).
+  // The memory it takes to make a task's results from nothing, as if nothing were shared (R. Sethi and J. D. Ullman,
+  // 1970).
   std::vector<std::int64_t> need(problem.tasks().size(), 0);
   for (TaskId const task : problem.order()) {
     std::int64_t most = problem.made_by(task);
@@ -302,7 +303,7 @@ std::vector<TaskId> low_memory_order(Problem const& problem) {
   for (auto const& start : starts) {
     consider(start);
     consider(just_in_time(problem, start, least));
-    // From an order that takes less, another one that takes no more.
+    // Starting from an order that takes less, just_in_time() makes one that takes no more.
     while (consider(just_in_time(problem, best, least - 1))) {
     }
   }

@@ -7,30 +7,31 @@
 
 namespace weft {
 
-/// The most bytes live when tasks run one after another in this order, resident ones included.
+/// The peak: the most bytes that are live when tasks run one after another in this order, resident ones included.
 [[nodiscard]] std::int64_t serial_peak(Problem const& problem, std::vector<TaskId> const& order);
 
-/// Bytes live while each task of this order runs, resident ones included.
+/// Bytes that are live while each task of this order runs, by place, resident ones included.
 [[nodiscard]] std::vector<std::int64_t> serial_live(Problem const& problem, std::vector<TaskId> const& order);
 
-/// Bytes that every order takes at some time: while the task that uses most of them runs.
+/// A lower bound of every order's peak: what the task that uses the most bytes takes while it runs.
 [[nodiscard]] std::int64_t serial_bound(Problem const& problem);
 
-/// `order` with tasks moved for less memory: what only makes more of it (say, the gather of a weight) runs right before
-/// the first task that needs it; and what leaves no more behind than it found, alone or with what follows it, as soon
-/// as it can where it takes no more than `limit` meanwhile. O(tasks + edges), log factors aside.
+/// `order` with tasks moved so that less memory is taken. A task that only adds memory (say, the gather of a weight)
+/// runs right before the first task that needs it. A task that leaves no more behind than it found, alone or together
+/// with what follows it, runs as soon as it can without taking more than `limit` meanwhile. O(tasks + edges), log
+/// factors aside.
 [[nodiscard]] std::vector<TaskId> just_in_time(Problem const& problem, std::vector<TaskId> const& order,
                                                std::int64_t limit);
 
-/// Tasks by a walk back from the results, each behind all that it needs: of what a task needs, first that which takes
-/// the most memory to make.
+/// An order by a walk back from the results, each task behind all that it needs: of the tasks that one needs, that
+/// which takes the most memory to make comes first.
 [[nodiscard]] std::vector<TaskId> depth_first(Problem const& problem);
 
-/// By rising length of the longest chain that leads to a task, as if there were a device for each.
+/// Sorts tasks by the length of the longest chain that leads to them, as if there were a device for each.
 [[nodiscard]] std::vector<TaskId> as_soon_as_possible(Problem const& problem);
 
-/// The order of least peak of those that are known here; of all there are, for up to kMostExactTasks tasks
-/// (exact_order.hpp). The same for the same problem.
+/// The best of the orders above; up to kMostExactTasks tasks the best order there is (exact_order.hpp). Depends on the
+/// problem alone.
 [[nodiscard]] std::vector<TaskId> low_memory_order(Problem const& problem);
 
 }  // namespace weft

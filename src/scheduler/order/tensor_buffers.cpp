@@ -13,7 +13,7 @@ namespace weft {
 
 namespace {
 
-/// When operators begin and end, as places: what ends at a place is gone when what begins there begins.
+/// When operators begin and end, counted in places: what ends at a place is gone when what begins there begins.
 struct Places {
   std::vector<std::int64_t> begin;  ///< by operator
   std::vector<std::int64_t> end;
@@ -24,7 +24,7 @@ struct Places {
   throw Error(ErrorCode::invalid_argument, fmt::format("graph {}: {}", graph.name, what));
 }
 
-/// By operator: places of `runs`, which holds each operator once.
+/// By operator: its places. `runs` holds each operator once.
 std::vector<std::int64_t> places_in(OpGraph const& graph, std::vector<std::vector<OpId>> const& runs) {
   std::vector<std::int64_t> place(graph.ops.size(), kNone);
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -17,7 +17,8 @@ namespace weft {
 
 namespace {
 
-/// At no more cuts than this, or than so many operators are looked at with: a tighter bound where graphs are small.
+/// The bound by memory looks at no more cuts than this, and at fewer in large graphs (cuts x operators is limited,
+/// too): the bound is tighter where graphs are small.
 constexpr std::size_t kFewCuts = 48;
 constexpr std::size_t kOperatorsCut = 1'000'000;
 
@@ -101,7 +102,7 @@ class Bounds {
     return least;
   }
 
-  /// Latencies stay in the bodies of the tasks of one longest path through each kind and group of collectives.
+  /// Leaves the latency in the bodies of the tasks on one longest path through each kind and group of collectives.
   void drop_latencies() {
     using Class = std::pair<CollectiveKind, GroupId>;
     std::map<Class, std::vector<TaskId>> classes;
@@ -121,8 +122,8 @@ class Bounds {
   }
 
   std::vector<TaskId> longest_chain(std::vector<bool> const& is_member) const {
-    std::vector<int> count(is_member.size(), 0);            // members on the longest path that ends with a task
-    std::vector<TaskId> previous(is_member.size(), kNone);  // member before it on that path
+    std::vector<int> count(is_member.size(), 0);            // by task: members on the longest path that ends with it
+    std::vector<TaskId> previous(is_member.size(), kNone);  // by task: the member before it on that path
     TaskId last = kNone;
     for (TaskId const task : problem_.order()) {
       TaskId const through = is_member[at(task)] ? task : previous[at(task)];

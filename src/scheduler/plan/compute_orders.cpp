@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-/// Tasks from which computing leads to something sent, and to nothing else but by way of that.
+/// Computing tasks whose results are needed only by sends, directly or by way of more such computing.
 std::vector<bool> only_to_be_sent(Problem const& problem, std::vector<TaskId> const& order) {
   std::vector<bool> only(order.size(), false);
   for (std::size_t i = order.size(); i-- > 0;) {
@@ -25,7 +25,7 @@ std::vector<bool> only_to_be_sent(Problem const& problem, std::vector<TaskId> co
 
 std::vector<TaskId> gradients_first(Problem const& problem, std::vector<TaskId> const& order) {
   auto const only = only_to_be_sent(problem, order);
-  // Behind what it waits for: by the place of the last of that, and by the depth below it.
+  // A task that moves is sorted by the place of the last task that it waits for, then by its depth below that one.
   std::vector<std::pair<std::size_t, std::size_t>> key(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     TaskId const task = order[i];

@@ -7,16 +7,16 @@
 
 namespace weft {
 
-/// `order` (all tasks, each behind what it waits for) with what is computed for reductions alone, weights' gradients,
-/// right behind what it waits for.
+/// Returns `order` (all tasks, each behind what it waits for) with everything that is computed for reductions alone
+/// (weights' gradients) right behind what it waits for.
 [[nodiscard]] std::vector<TaskId> gradients_first(Problem const& problem, std::vector<TaskId> const& order);
 
-/// `order` with `wanted` and all that it waits for, as far as they stand at `begin` or behind it, moved there.
+/// Returns `order` with `wanted`, and all that it waits for, moved forward to `begin` where they stand there or later.
 [[nodiscard]] std::vector<TaskId> pulled_forward(Problem const& problem, std::vector<TaskId> const& order,
                                                  std::size_t begin, TaskId wanted);
 
-/// `order` with `wanted`, what is computed for nothing else, and what waits for either, moved behind what stands at
-/// `place`, as far as they stand before it.
+/// Returns `order` with `wanted`, what is computed for nothing else, and what waits for either, moved behind the task
+/// at `place` where they stand before it.
 [[nodiscard]] std::vector<TaskId> pushed_back(Problem const& problem, std::vector<TaskId> const& order, TaskId wanted,
                                               std::size_t place);
 

@@ -7,13 +7,14 @@
 
 namespace weft {
 
-/// What a task has to do with a cut: all that the cut needs (the cut as well) is before it, all that needs it after it.
+/// Where a task stands to a cut, which is a task, too: before it where the cut needs it (and the cut itself), after it
+/// where it needs the cut.
 enum class Side : unsigned char { neither, before, after };
 
-/// By task.
+/// The side of each task, by id.
 [[nodiscard]] std::vector<Side> sides_of(Problem const& problem, TaskId cut);
 
-/// Bytes that the task makes and that only what comes after the cut uses: held from the task's start until then.
+/// Bytes that `task` makes and that are used only after the cut: they are held from the task's start until then.
 [[nodiscard]] std::int64_t brings(Problem const& problem, TaskId task, std::vector<Side> const& side);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-/// Starts tasks in all orders, one after another, keeping when each one ends.
+/// Starts tasks in all orders, one after another, and keeps when each one ends.
 class AllOrders {
  public:
   AllOrders(Problem const& problem, OrderLimits const& limits)
@@ -65,7 +65,7 @@ class AllOrders {
     }
     start = when_there_is_room(task, start);
     double const end = start + problem_.task(task).seconds;
-    // Infinite, too, where there never is room.
+    // This is infinite also where there never is room.
     if (end + tail_[at(task)] >= shortest_.makespan_s) return;
     if (shortest_.starts == limits_.most_starts) {
       shortest_.complete = false;
@@ -83,7 +83,7 @@ class AllOrders {
     end_[at(task)] = kNotStarted;
   }
 
-  /// The first time from `start` on at which enough of what runs has ended.
+  /// The first time, from `start` on, at which enough of the running tasks have ended to make room.
   double when_there_is_room(TaskId task, double start) const {
     std::vector<double> times{start};
     for (double const end : end_) {

@@ -11,14 +11,14 @@ namespace {
 
 Exposure exposed(Problem const& problem, BoundBodies const& bodies, std::vector<double> const& sent,
                  double contention) {
-  std::vector<std::pair<double, double>> computing;  // what is sent before it, its seconds
+  std::vector<std::pair<double, double>> computing;  // of each task: the seconds sent before it, its own seconds
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (problem.tasks()[i].resource != Resource::compute || bodies.seconds[i] <= 0) continue;
     computing.emplace_back(sent[i], bodies.seconds[i]);
   }
   std::sort(computing.begin(), computing.end());
   Exposure most;
-  double free = 0;  // computed by what needs less sending
+  double free = 0;  // seconds computed by tasks that need less sending
   for (auto const& [needed, seconds] : computing) {
     double const alone = needed - (1 + contention) * free;
     if (alone > most.seconds) most = {alone, needed};

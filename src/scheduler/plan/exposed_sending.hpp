@@ -8,13 +8,14 @@
 
 namespace weft {
 
-/// Of the first (or last) `sent` seconds that a link sends, beside so many nothing can be computed.
+/// While a link sends its first (or last) `sent` seconds, nothing can be computed for `seconds` of them.
 struct Exposure {
   double seconds = 0;
   double sent = 0;
 };
 
-/// What is sent before all that it can be hidden behind, and after all of it. Nothing where both links send.
+/// Sending that cannot be hidden: what is sent before everything it could be hidden behind, and what is sent after all
+/// of it. Zero where both links send.
 class ExposedSending {
  public:
   Exposure head{};
@@ -30,8 +31,8 @@ class ExposedSending {
   static bool reaches(double sent, Exposure const& exposure) { return sent >= exposure.sent * (1 - 1e-9); }
 };
 
-/// `path`: as for sent_along(). Source of the argument: nothing that needs T seconds of sending is computed beside the
-/// first T, so that of these no more than what all else computes, slowed by 1 + contention, can be hidden.
+/// `path`: as for sent_along(). The argument: nothing that needs T seconds of sending is computed beside the first T
+/// seconds, so no more of these can be hidden than all other tasks compute, slowed by 1 + contention.
 [[nodiscard]] ExposedSending exposed_sending(Problem const& problem, BoundBodies const& bodies,
                                              std::vector<TaskId> const& path, double contention);
 

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-/// Of computing on the path, evenly.
+/// This many tasks of the path are tried as z, spread evenly over those that compute.
 constexpr std::size_t kPlaces = 7;
 
 std::vector<TaskId> places(Problem const& problem, std::vector<TaskId> const& path) {

@@ -11,14 +11,15 @@ namespace weft {
 
 namespace {
 
-/// Every number of launches up to this one is looked at, of those beyond one of each doubling.
+/// Every number of launches up to this one is looked at; beyond it only one per doubling.
 constexpr std::size_t kEachLaunch = 32;
 constexpr int kHalvings = 50;
-/// Sums of the same seconds may differ in the last bits.
+/// Sums of the same seconds in another order may differ in the last bits.
 constexpr double kRounding = 1e-12;
 constexpr TaskId kSeveral = -2;
 
-/// The one collective that each task needs (that needs it); kNone where there is none, kSeveral where there are more.
+/// By task: the one collective that it needs (from_end: that needs it); kNone where there is none, kSeveral where there
+/// are several.
 std::vector<TaskId> only_collective(Problem const& problem, std::vector<bool> const& sends, bool from_end) {
   auto const& order = problem.order();
   std::vector<TaskId> only(order.size(), kNone);
@@ -58,12 +59,12 @@ LinkTerms LinkTerms::of(Problem const& problem, Resource link, double contention
 LaunchGrowth::LaunchGrowth(Problem const& problem, LinkTerms const& link, std::vector<TaskId> const& path,
                            bool from_end)
     : link_(link) {
-  // No latency is among the bodies, and none is to be added to them.
+  // The bodies hold no latency, and none is to be added.
   BoundBodies const bodies{.seconds = link.bodies, .launches = std::vector<bool>(link.bodies.size(), true)};
   needed_ = sent_beside(problem, bodies, path, from_end);
   auto const only = only_collective(problem, link.sends, from_end);
   std::vector<std::pair<double, double>> shared;
-  std::vector<double> beside(only.size(), 0);  // computed with nothing but one collective, by that one
+  std::vector<double> beside(only.size(), 0);  // by collective: seconds computed by tasks that need no other
   for (std::size_t i = 0; i < only.size(); ++i) {
     Task const& task = problem.tasks()[i];
     if (task.resource != Resource::compute) continue;
@@ -122,7 +123,7 @@ bool LaunchGrowth::can_send(double seconds, std::size_t most_launches, double id
   return true;
 }
 
-/// What is returned is too little, if only just: it stays a bound.
+/// Returns slightly too little rather than too much, so that it stays a lower bound.
 double LaunchGrowth::least_idle(double seconds, std::size_t most_launches) const {
   if (can_send(seconds, most_launches, 0)) return 0;
   double little = 0;

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-/// `all`, in pieces that end at `ends`.
+/// Cuts `all` into pieces that end at `ends`.
 Launches cut(std::vector<OpId> const& all, std::vector<std::size_t> const& ends) {
   Launches pieces;
   std::size_t begin = 0;

@@ -9,28 +9,29 @@ namespace weft {
 
 using Launches = std::vector<std::vector<OpId>>;
 
-/// A launch and those of its kind and group that start before and after it; none there: empty.
+/// A launch, and the launches of its kind and group that start right before and after it; empty where there is none.
 struct Neighbours {
   std::vector<OpId> before{};
   std::vector<OpId> launch{};
   std::vector<OpId> after{};
 };
 
-/// All launches of collectives of a plan, by kind and group and then by start.
+/// All launches of collectives of a plan, grouped by kind and group, by start within each.
 [[nodiscard]] std::vector<Neighbours> launches_of(Plan const& plan);
 
-/// Ways to send a launch and its neighbours otherwise: together, or with other ends. Each has all their collectives.
+/// Other ways to send a launch and its neighbours: together, or cut at other places. Each way has all their
+/// collectives.
 [[nodiscard]] std::vector<Launches> moves_of(Neighbours const& here);
 
-/// The plan's launches, and its starts as an order.
+/// The plan's launches, and the order in which its tasks start.
 [[nodiscard]] Merged arrangement_of(Plan const& plan);
 
-/// With some launches instead of those that had their collectives: gathers where the first of them was sent, others
-/// where the last one was.
+/// Returns `merged` with the launches `instead` in place of those that held their collectives. A launch of gathers
+/// stands where the first of its collectives was sent, any other where the last one was.
 [[nodiscard]] Merged rearranged(Merged merged, OpGraph const& graph, Launches const& instead);
 
-/// Seconds by which plans are compared while they are changed. Of those that take equally long the one that sends less
-/// and computes earlier is nearer to shorter ones.
+/// The seconds by which plans are compared while they are changed: the makespan, and a little for late computing and
+/// for sending. Of plans that take equally long, one that sends less and computes earlier is nearer to shorter ones.
 [[nodiscard]] double score_of(Plan const& plan);
 
 }  // namespace weft

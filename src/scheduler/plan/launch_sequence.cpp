@@ -11,20 +11,20 @@ namespace weft {
 namespace {
 
 constexpr double kNoEnd = std::numeric_limits<double>::infinity();
-/// Seconds that are none beside any operator's.
+/// Seconds that are nothing beside what any operator takes.
 constexpr double kInstant = 1e-9;
 
 /// How far computing has come.
 struct Computing {
   double now = 0;
-  std::size_t segment = 0;  ///< that runs, or is the next one
-  double left = -1;         ///< of it, at full speed; negative: it has not started
-  double idle = 0;          ///< until now, or slowed by sending
+  std::size_t segment = 0;  ///< the one that runs, or is next
+  double left = -1;         ///< seconds left of the segment, at full speed; negative: it has not started
+  double idle = 0;          ///< seconds lost until now: idle, or slowed by sending
 
   [[nodiscard]] bool runs() const { return left >= 0; }
 };
 
-/// What is sent or has been sent: the first units.
+/// How many units have been sent, or are being sent: always the first ones.
 struct Sendings {
   std::size_t gathers = 0;
   std::size_t reductions = 0;
@@ -35,9 +35,9 @@ struct State {
   Computing computing{};
   Sendings sent{};
   std::int64_t live_bytes = 0;
-  bool blocked = false;       ///< what comes next has no room
+  bool blocked = false;       ///< the next segment has all that it needs but memory
   std::int32_t from = kNone;  ///< the state before
-  double decided_s = 0;       ///< when the launch since then was decided upon
+  double decided_s = 0;       ///< when the launch that led here was decided upon
 };
 
 class Sequencer {
@@ -59,7 +59,7 @@ class Sequencer {
     for (std::size_t sum = 0; sum <= all().gathers + all().reductions; ++sum) {
       for (std::size_t gathers = sum - std::min(sum, all().reductions); gathers <= std::min(sum, all().gathers);
            ++gathers) {
-        // Launches lead to larger sums only.
+        // In order of the sum, as every launch leads to a larger one.
         for (std::int32_t const state : ways_to({gathers, sum - gathers})) extend(state);
         if (launches_ > rules_.most_launches) return std::nullopt;
       }
@@ -80,12 +80,12 @@ class Sequencer {
     return ways_[sent.gathers * (all().reductions + 1) + sent.reductions];
   }
 
-  /// `launched` is sent or has been sent, `reduced` is what has been reduced.
+  /// Bytes live: units up to `launched` have been sent or are being sent, reductions up to `reduced` have ended.
   [[nodiscard]] std::int64_t live(Computing const& computing, bool runs, Sendings const& launched,
                                   std::size_t reduced) const {
     std::int64_t const sending =
         chain_.made_bytes[launched.reductions] - chain_.made_bytes[reduced] - chain_.reduced_bytes[reduced];
-    if (has_computed_all(computing)) return sending;  // less than anything before
+    if (has_computed_all(computing)) return sending;  // less than at any time before
     ChainSegment const& segment = chain_.segments[computing.segment];
     return (runs ? segment.running_bytes : segment.before_bytes) + chain_.gathered_bytes[launched.gathers] -
            segment.freed_bytes + sending;
@@ -98,7 +98,7 @@ class Sequencer {
            live(computing, true, launched, reduced) > rules_.capacity;
   }
 
-  /// Whether the present segment runs, or can from now on.
+  /// Starts the present segment where it has not started and can; returns whether it runs.
   bool start(Computing& computing, std::size_t gathered, Sendings const& launched, std::size_t reduced) {
     if (has_computed_all(computing)) return false;
     if (computing.runs()) return true;
@@ -114,7 +114,8 @@ class Sequencer {
     ++computing.segment;
   }
 
-  /// Computes while a launch is sent that leads from `before` to `after`; false where it had no room to.
+  /// Computes while a launch is sent that leads from `before` to `after`. False where computing lacked room for a
+  /// while.
   bool compute_beside(Computing& computing, double seconds, Sendings const& before, Sendings const& after) {
     double const slow = 1 + rules_.contention;
     double const end = computing.now + seconds;
@@ -152,12 +153,12 @@ class Sequencer {
     return compute_beside(computing, seconds, before, after);
   }
 
-  /// All launches that can follow: now, or after waiting where that allows more, or lets computing have the memory
-  /// first that they would have taken from it.
+  /// Tries all launches that can follow a state: now, or after waiting where that allows larger ones, or lets computing
+  /// first have the memory that they would have taken from it.
   void extend(std::int32_t from) {
     Sendings const sent = states_[at(from)].sent;
     Computing computing = states_[at(from)].computing;
-    Sendings tried = sent;  // without taking anything from computing
+    Sendings tried = sent;  // up to where launches took no memory that computing wanted
     while (may_be_shorter(computing, sent)) {
       tried.gathers = for_ends(sent.gathers, tried.gathers, most_gathers(computing, sent), [&](std::size_t end) {
         return launch(from, computing, {end, sent.reductions});
@@ -170,7 +171,7 @@ class Sequencer {
     }
   }
 
-  /// So many gathers can have been sent after a launch that starts now.
+  /// How many gathers can have been sent after a launch that starts now.
   [[nodiscard]] std::size_t most_gathers(Computing const& computing, Sendings const& sent) const {
     std::size_t end = sent.gathers;
     while (end < all().gathers && has_room(chain_.gathers[end], computing, {end + 1, sent.reductions}, sent)) ++end;
@@ -183,15 +184,15 @@ class Sequencer {
     return end;
   }
 
-  /// Whether the last unit of a launch from `sent` to `launched` is ready, and there is memory for all of it.
+  /// Whether the last unit of a launch from `sent` to `launched` is ready and all of the launch has room.
   [[nodiscard]] bool has_room(ChainUnit const& last, Computing const& computing, Sendings const& launched,
                               Sendings const& sent) const {
     return last.ready <= computing.segment &&
            live(computing, computing.runs(), launched, sent.reductions) <= rules_.capacity;
   }
 
-  /// attempt()s launches of units from `begin` on that end behind `tried`, at `most` at the most; returns up to where
-  /// all returned true.
+  /// Calls attempt() for launches of the units from `begin` on that end after `tried` and at `most` at the latest.
+  /// Returns the end up to which all calls returned true.
   template <typename Try>
   std::size_t for_ends(std::size_t begin, std::size_t tried, std::size_t most, Try const& attempt) const {
     std::size_t good = tried;
@@ -220,13 +221,13 @@ class Sequencer {
                             : computed_behind_[computing.segment];
   }
 
-  /// What is left to be sent takes so long at the least.
+  /// The least seconds that it takes to send what is left.
   [[nodiscard]] double sent_left(Sendings const& sent) const {
     return (sent.gathers < all().gathers ? chain_.gather_seconds(sent.gathers, all().gathers) : 0) +
            (sent.reductions < all().reductions ? chain_.reduction_seconds(sent.reductions, all().reductions) : 0);
   }
 
-  /// The end that is certain.
+  /// A lower bound of the step's end.
   [[nodiscard]] double earliest_end(Computing const& computing, Sendings const& sent) const {
     double const left = computed_left(computing);
     double end = std::max(sent_left(sent), left);
@@ -279,7 +280,7 @@ class Sequencer {
     best_ = static_cast<std::int32_t>(states_.size()) - 1;
   }
 
-  /// The best one, run again.
+  /// Runs the best sequence again and records its launches and starts.
   LaunchSequence sequence() {
     std::vector<State> path;
     for (std::int32_t state = best_; state != kNone; state = states_[at(state)].from)
@@ -312,12 +313,12 @@ class Sequencer {
   SequenceRules const& rules_;
   std::int64_t slack_bytes_;
   double shortest_;
-  std::vector<double> computed_behind_;  ///< by segment: of it and those behind it
+  std::vector<double> computed_behind_;  ///< by segment: seconds computed in it and all later ones
   std::vector<State> states_;
-  std::vector<std::vector<std::int32_t>> ways_;  ///< to have sent so many gathers and reductions
+  std::vector<std::vector<std::int32_t>> ways_;  ///< states, by how many gathers and reductions were sent
   std::int32_t best_ = kNone;
   std::size_t launches_ = 0;               ///< that were tried
-  std::vector<double>* starts_ = nullptr;  ///< to be told
+  std::vector<double>* starts_ = nullptr;  ///< filled in while sequence() runs, else null
 };
 
 }  // namespace

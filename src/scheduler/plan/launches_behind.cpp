@@ -7,13 +7,13 @@ namespace weft {
 
 namespace {
 
-/// More launches are not told apart.
+/// Launches beyond this number are not told apart.
 constexpr std::size_t kMostLaunches = 60;
-/// Idle seconds that are looked at: from half of a latency on, each so much longer.
+/// The idle seconds that are looked at start at half a latency and grow by this factor.
 constexpr double kIdleGrowth = 1.1;
-/// Beyond so many states their best parts are taken for one.
+/// Where there are more states than this, one state with the best of each stands for them all.
 constexpr std::size_t kMostStates = 32;
-/// Sums of the same seconds may differ in the last bits.
+/// Sums of the same seconds in another order may differ in the last bits.
 constexpr double kShareRounding = 1e-9;
 
 }  // namespace
@@ -73,7 +73,7 @@ std::vector<LaunchesLeft> LaunchesBehind::choices(double held_s, double sent_s, 
   };
   std::vector<LaunchesLeft> choices;
   std::size_t launches = kMostLaunches;
-  // What waits no longer than idles_[i + 1] may wait for idles_[i] only.
+  // Whoever waits for no more than idles_[i + 1] may have waited for only idles_[i].
   for (std::size_t i = 0; i + 1 < idles_.size(); ++i) {
     std::size_t least = 0;
     while (least < launches && !is_enough(least, last_sent_[i + 1])) ++least;
@@ -83,7 +83,8 @@ std::vector<LaunchesLeft> LaunchesBehind::choices(double held_s, double sent_s, 
   return choices;
 }
 
-/// After so many launches behind the first one, which lasts at the cut's end; gathers that were held there left out.
+/// The most that was sent after each number of launches, not counting the one that is under way at the cut's end, nor
+/// gathers held there.
 std::vector<double> LaunchesBehind::most_sent(double held_s, double idle_s) const {
   std::vector<double> most;
   std::vector<Sent> states{{held_s, released_.others_early_s()}};
@@ -92,7 +93,7 @@ std::vector<double> LaunchesBehind::most_sent(double held_s, double idle_s) cons
     if (most.empty() || most.back() < all) {
       double const passed = launch == 0 ? 0 : static_cast<double>(launch - 1) * link_.latency_s;
       states = after_one(states, [&](Sent const& state) {
-        // Others that were sent before the cut are counted as well: no less time passes.
+        // This counts others that were sent before the cut, too: that only adds time, so the bound holds.
         double const sent = state.gathers_s + state.others_s - held_s;
         return launch == 0 ? 0 : idle_s + (passed + sent) / (1 + link_.contention);
       });

@@ -12,13 +12,13 @@ namespace weft {
 
 namespace {
 
-/// Of what delays nothing. With none or all of it plans lose more where links are slower than expected (0.1, 0.25, 0.5,
-/// 0.75 and 1 were tried on Llama 3 8B).
+/// The share of its slack by which a send is moved. With none or all of it plans lose more where links are slower than
+/// expected (0.1, 0.25, 0.5, 0.75 and 1 were tried on Llama 3 8B).
 constexpr double kShare = 0.5;
 
-/// Tasks that free more than they make, by task.
+/// By task: whether it frees more than it makes.
 std::vector<bool> freeing(Problem const& problem, std::vector<TaskId> const& started) {
-  std::vector<TaskId> last(problem.storages().size(), kNone);  // user of each storage
+  std::vector<TaskId> last(problem.storages().size(), kNone);  // by storage: the last of its users to start
   for (TaskId const task : started) {
     for (auto const id : problem.uses(task)) last[at(id)] = task;
   }
@@ -36,9 +36,9 @@ std::vector<bool> freeing(Problem const& problem, std::vector<TaskId> const& sta
 
 std::vector<TaskId> loosened_order(Problem const& problem, Run const& run) {
   auto const frees = freeing(problem, run.started);
-  std::vector<double> latest(run.started.size());  // start that delays nothing
+  std::vector<double> latest(run.started.size());  // by task: the latest start that delays nothing
   std::vector<double> key(run.started.size());
-  std::array<double, kResources> next{};  // such a start of what each resource has to do next
+  std::array<double, kResources> next{};  // by resource: the latest such start of its next task
   next.fill(run.makespan_s);
   for (auto task = run.started.rbegin(); task != run.started.rend(); ++task) {
     TaskRun const& mine = run.tasks[at(*task)];

@@ -7,10 +7,11 @@
 
 namespace weft {
 
-/// The tasks of a run in another order of starts, with which the run takes as long and, where operators take other
-/// times, mostly less: sends start later by a half of what delays nothing. What is computed in the meantime stands
-/// before them then, and does not wait for links that are late; half of the time is left for what is late itself.
-/// Sends that free more memory than they take (reductions) stay, as others may wait for it.
+/// The tasks of a run in another order of starts. The run takes as long with it, and mostly less where operators take
+/// other times than planned. Each send starts later, by half of the time by which it could be late without delaying
+/// anything. What is computed in that time then stands before the send and does not wait for a late link; the other
+/// half is left in case the send itself is late. Sends that free more memory than they take (reductions) stay in place,
+/// as other tasks may wait for that memory.
 [[nodiscard]] std::vector<TaskId> loosened_order(Problem const& problem, Run const& run);
 
 }  // namespace weft

@@ -16,11 +16,13 @@ namespace weft {
 
 namespace {
 
-/// So many cuts are looked at with launches.
+/// The number of cuts at which launches are counted.
 constexpr std::size_t kLaunchCuts = 2;
-/// Of graphs of no more tasks it is counted how memory keeps launches small: that takes half a second then.
+/// Only in graphs of up to this many tasks it is counted how memory keeps launches small: with this many it takes half
+/// a second.
 constexpr std::size_t kMostTasksInMemory = 3'000;
-/// What is held and how long the link is idle are told apart by such parts of a latency, and by more and more beyond.
+/// How much is held, and for how long the link is idle, is tried in these steps, as parts of a latency; beyond them in
+/// larger and larger ones.
 constexpr std::array kFineSteps = {0.0, 0.0625, 0.125, 0.25};
 constexpr double kStep = 0.5;
 constexpr double kEvenSteps = 8;
@@ -49,7 +51,7 @@ class CutBound {
     link_ = between >= within ? Resource::between_hosts : Resource::within_host;
   }
 
-  /// With the latencies that no merging saves.
+  /// The bound at a cut, with the latencies that no merging saves.
   [[nodiscard]] double at_cut(TaskId cut) const {
     Cut const here = around(cut, terms_.bodies);
     double const head = terms_.exposed.behind_head(cut) ? terms_.exposed.head.seconds : 0;
@@ -58,7 +60,8 @@ class CutBound {
                       here.early);
   }
 
-  /// With so many launches as there are at the least before the cut and after it, and the waiting for them.
+  /// The bound at a cut, with the launches that are needed at the least before the cut and after it, and the waiting
+  /// for them.
   [[nodiscard]] double with_launches(TaskId cut, LinkTerms const& link, LaunchGrowth const& first,
                                      LaunchGrowth const& last) const {
     Cut const here = around(cut, link.bodies);
@@ -74,7 +77,7 @@ class CutBound {
     return least;
   }
 
-  /// The same, with what launches behind the cut memory allows.
+  /// The same, but with the launches behind the cut that memory allows.
   [[nodiscard]] double with_launches_in_memory(TaskId cut, LinkTerms const& link, LaunchGrowth const& first,
                                                LaunchGrowth const& last) const {
     auto const side = sides_of(problem_, cut);
@@ -90,7 +93,7 @@ class CutBound {
         .least(behind, held, released.steps());
   }
 
-  /// Of these the first with most that is live for certain.
+  /// The first of the cuts at which most is live for certain.
   [[nodiscard]] TaskId fullest(std::vector<TaskId> const& cuts) const {
     TaskId fullest = kNone;
     std::int64_t most = -1;
@@ -105,7 +108,8 @@ class CutBound {
   [[nodiscard]] Resource link() const { return link_; }
 
  private:
-  /// Seconds that what the cut needs takes, that all else takes, and what of the latter can be sent before it.
+  /// Seconds sent and computed that the cut needs (before), all others (after), and `early`: seconds of sending among
+  /// the latter that can be done before the cut.
   struct Cut {
     double sent_before = 0;
     double sent_after = 0;
@@ -117,7 +121,7 @@ class CutBound {
   [[nodiscard]] Cut around(TaskId cut, std::vector<double> const& bodies) const {
     auto const side = sides_of(problem_, cut);
     Cut here;
-    double held = 0;                                              // sent before only if what it brings is held
+    double held = 0;  // seconds that can be sent before the cut only if what they bring is held
     double least_rate = std::numeric_limits<double>::infinity();  // bytes held per second of sending
     for (std::size_t i = 0; i < side.size(); ++i) {
       Task const& task = problem_.tasks()[i];
@@ -145,7 +149,7 @@ class CutBound {
     return static_cast<double>(std::max<std::int64_t>(0, terms_.capacity - live));
   }
 
-  /// Just before the cut's end: what the cut itself uses is still there.
+  /// Bytes that are live for certain just before the cut's end, when what the cut itself uses is still there.
   [[nodiscard]] std::int64_t certainly_live(TaskId cut, std::vector<Side> const& side) const {
     std::int64_t bytes = 0;
     for (auto const& storage : problem_.storages()) {
@@ -158,25 +162,25 @@ class CutBound {
     return bytes;
   }
 
-  /// Of one side of a cut.
+  /// The work on one side of a cut, in seconds.
   struct Work {
     double sent;
     double computed;
-    double exposed;        ///< of what is sent
-    double link_idle = 0;  ///< beside what is sent
+    double exposed;        ///< the part of `sent` beside which nothing can be computed
+    double link_idle = 0;  ///< for how long the link is idle besides
   };
   [[nodiscard]] double passes(Work const& work) const {
     double const s = terms_.contention;
     double const computing = work.exposed + work.computed + s / (1 + s) * (work.sent - work.exposed);
     return std::max(work.sent + work.link_idle, computing);
   }
-  /// Of its sending, where that and computing take equally long.
+  /// The seconds of sending with which sending and computing take equally long.
   [[nodiscard]] double balanced(Work const& work) const {
     return work.exposed + (work.computed - work.link_idle) * (1 + terms_.contention);
   }
 
-  /// The least over what is sent early: the sum is convex in that, with kinks where sending and computing take equally
-  /// long on one side.
+  /// The least time over all that can be sent early: the sum is convex in that, with kinks where sending and computing
+  /// take equally long on one side.
   [[nodiscard]] double best_split(Work const& before, Work const& after, double most_early) const {
     double best = std::numeric_limits<double>::infinity();
     for (double early : {0.0, most_early, balanced(before) - before.sent, after.sent - balanced(after)}) {
@@ -190,7 +194,7 @@ class CutBound {
     return best;
   }
 
-  /// The least over what is held at the cut's end, and for how long the link is idle behind it.
+  /// The least time over how much is held at the cut's end, and over how long the link is idle behind it.
   struct InMemory {
     CutBound const& bound;
     Cut here;
@@ -209,7 +213,7 @@ class CutBound {
         double const sent = most_held - rooms[room];
         for (std::size_t i = 0; i < steps.size(); ++i) {
           if (takes(sent, steps[i], {}) >= least) continue;
-          // Beyond that all is computed.
+          // After that much time everything has been computed.
           double const until = i + 1 < steps.size() ? steps[i + 1] : steps[i] + here.computed_after;
           for (LaunchesLeft const& left : behind.choices(held, sent, until)) {
             least = std::min(least, takes(sent, steps[i], left));

@@ -17,9 +17,9 @@ struct MemoryBoundTerms {
   std::int64_t capacity = 0;
 };
 
-/// LowerBound::memory_s (bounds.hpp has the formulas): the highest over all cuts; with launches counted, over the few
-/// cuts that are highest without them, and, with what memory allows behind it, at the fullest one. O(cuts x (tasks +
-/// edges)), and what the launches that are looked at take.
+/// LowerBound::memory_s; bounds.hpp has the formulas. The highest bound over all cuts. Launches are counted only at the
+/// few cuts that give the highest bound without them, and what memory allows behind a cut only at the fullest one.
+/// O(cuts x (tasks + edges)), and what the launches that are looked at take.
 [[nodiscard]] double memory_bound(Problem const& problem, MemoryBoundTerms const& terms);
 
 }  // namespace weft

@@ -49,7 +49,7 @@ std::int32_t MemoryOutlook::last_but(std::int32_t storage, TaskId task) const {
   return kNone;
 }
 
-/// What starting `task` does to the outlook (sign 1), or its reverse (-1).
+/// Applies what starting `task` does to the outlook (sign 1), or takes it back (-1).
 void MemoryOutlook::change(TaskId task, int sign) {
   auto const end = static_cast<std::int32_t>(order_.size());
   std::int32_t const here = position(task);
@@ -59,9 +59,10 @@ void MemoryOutlook::change(TaskId task, int sign) {
     std::int64_t const bytes = sign * storage.bytes;
     std::int32_t const rest = last_but(id, task);
     std::int32_t const last = storage.kept ? end - 1 : std::max(here, rest);
-    std::int32_t const then = storage.kept ? end - 1 : rest;  // kNone: nobody is left
+    std::int32_t const then = storage.kept ? end - 1 : rest;  // kNone: no user is left
     if (storage.first == task) {
-      // It was there from `here` on; now it is there at once, as long as somebody is left.
+      // In the outlook the storage was there from `here` on; once the task has started it is there from the beginning,
+      // as long as a user is left.
       serial_.add(0, std::min(here, then + 1), bytes);
       serial_.add(std::max(then + 1, here), last + 1, -bytes);
     } else {
@@ -81,7 +82,7 @@ MemoryOutlook::Prospect MemoryOutlook::prospect(TaskId task) {
 bool MemoryOutlook::is_safe(TaskId task, std::int64_t capacity) {
   std::int64_t const made = problem_.made_by(task);
   if (live_ + made > capacity) return false;
-  // What it makes is all that it can add anywhere.
+  // The task can add no more than what it makes, at any place.
   return outlook() + made <= capacity || prospect(task).outlook <= capacity;
 }
 

@@ -9,13 +9,15 @@
 
 namespace weft {
 
-/// The memory of a step that runs, and of how it could be ended from where it stands.
+/// Tracks the memory of a running step, and whether the step could still be ended within the capacity. run_tasks() and
+/// send_when_ready() ask it before they start a task.
 ///
-/// Tasks have an order in which one after another they could all run (the serial order). They are started in another
-/// one; at any moment those that have not been started could still run one after another in the serial order, once what
-/// runs has ended. The outlook is the most memory that would take. A start is safe where what is live then and the
-/// outlook both stay within the capacity: such a step never gets stuck for want of memory. (The banker's algorithm,
-/// E. W. Dijkstra, EWD 623, with demands that are known in advance.) A start or an end costs O(storages x log tasks).
+/// There is one order in which all tasks could run one after another (the serial order). Tasks may be started in
+/// another order; at any moment those that have not been started could still run one after another in the serial order,
+/// once the running ones have ended. The outlook is the most memory that would take. A start is safe where what is live
+/// then and the outlook both stay within the capacity: such a step never gets stuck for want of memory. (The banker's
+/// algorithm, E. W. Dijkstra, EWD 623, with demands that are known in advance.) A start or an end costs O(storages x
+/// log tasks).
 class MemoryOutlook {
  public:
   /// `order` has all tasks, each behind what it waits for.
@@ -24,7 +26,8 @@ class MemoryOutlook {
   /// Bytes live now, resident ones included, and the most since the beginning.
   [[nodiscard]] std::int64_t live() const { return live_; }
   [[nodiscard]] std::int64_t peak() const { return peak_; }
-  /// The most that the serial order of what was not started takes, resident bytes included; 0 at the end.
+  /// The most memory that the tasks not yet started take in the serial order, resident bytes included; 0 once all have
+  /// started.
   [[nodiscard]] std::int64_t outlook() const { return std::max<std::int64_t>(0, serial_.max()); }
 
   /// Where live() and outlook() would be if the task were started now.
@@ -33,7 +36,7 @@ class MemoryOutlook {
     std::int64_t outlook;
   };
   [[nodiscard]] Prospect prospect(TaskId task);
-  /// Whether neither of them would be above the capacity.
+  /// Whether both would stay within the capacity.
   [[nodiscard]] bool is_safe(TaskId task, std::int64_t capacity);
   void start(TaskId task);
   void end(TaskId task);
@@ -48,7 +51,8 @@ class MemoryOutlook {
   std::vector<TaskId> order_;
   std::vector<std::int32_t> position_;
   std::vector<bool> started_;
-  // Per storage: its users by falling position, of which the first `passed_` were started; how many have not ended.
+  // By storage: its users' positions, falling, of which the first `passed_` were started; and how many users have not
+  // ended.
   std::vector<std::vector<std::int32_t>> by_position_;
   std::vector<std::size_t> passed_;
   std::vector<std::int32_t> unended_;

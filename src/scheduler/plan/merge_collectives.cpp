@@ -14,7 +14,7 @@ namespace weft {
 
 namespace {
 
-/// Collectives of fewer bytes than this are moved along with what they belong to (norms, losses).
+/// Collectives of fewer bytes than this are small: they are moved along with what they belong to (norms, losses).
 constexpr std::int64_t kSmall = std::int64_t{1} << 20;
 constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
 
@@ -43,7 +43,7 @@ class Merger {
       bool const gathers = kind.first == CollectiveKind::all_gather || kind.first == CollectiveKind::broadcast;
       std::int64_t const bytes = gathers ? rules_.gather_bytes : rules_.reduce_bytes;
       if (bytes <= 0) continue;
-      find_freedom();  // what was merged stands elsewhere now
+      find_freedom();  // again for each class: merging has moved tasks
       merge(members, bytes, gathers, merged);
     }
     return merged;
@@ -53,10 +53,10 @@ class Merger {
   struct Launch {
     std::vector<TaskId> tasks;
     std::int32_t position = 0;
-    std::int32_t first = 0;  ///< of the positions that its tasks had
+    std::int32_t first = 0;  ///< the first of the positions that its tasks had
     std::int32_t needed = kNever;
     std::int64_t bytes = 0;
-    std::int64_t inputs = 0;  ///< bytes that it keeps alive
+    std::int64_t inputs = 0;  ///< bytes that are kept alive for it alone
     std::int64_t outputs = 0;
   };
   using Class = std::pair<CollectiveKind, GroupId>;
@@ -76,13 +76,14 @@ class Merger {
     return classes;
   }
 
-  /// Where a task could stand at the earliest and the latest, the others where they are. What prepares a collective
-  /// without anything large having been sent (a weight's cast) moves along with it, as does what follows without
-  /// anything large being sent (a weight's update). Collectives themselves stay.
+  /// Finds the earliest and the latest place at which each task could stand if the others stayed where they are. A task
+  /// that prepares a collective, without anything large having been sent before it (a weight's cast), moves along with
+  /// the collective; so does a task that follows one, without anything large being sent after it (a weight's update).
+  /// Collectives themselves stay.
   void find_freedom() {
     std::fill(ready_.begin(), ready_.end(), -1);
     std::fill(need_.begin(), need_.end(), kNever);
-    std::vector<bool> quiet(order_.size());  // nothing large is sent by it or before (then: after) it
+    std::vector<bool> quiet(order_.size());  // by task: it sends nothing large, nor does any before it (then: after it)
     auto const moves = [&](TaskId task) { return quiet[at(task)] && node(task).kind != OpKind::collective; };
     for (TaskId const task : problem_.order()) {
       bool all = !is_large_collective(task);
@@ -113,7 +114,7 @@ class Merger {
     }
   }
 
-  /// Bytes that nobody else needs after it.
+  /// Bytes that the task uses and that no task after it needs.
   [[nodiscard]] std::int64_t last_inputs(TaskId task) const {
     std::int64_t bytes = 0;
     for (auto const id : problem_.uses(task)) {
@@ -158,7 +159,7 @@ class Merger {
 
   bool join(Launch& launch, TaskId task, double share) {
     std::int32_t const here = position_[at(task)];
-    // What waits for nothing from `first` on waits for none of them.
+    // A task that waits for nothing from `first` on waits for none of the launch's collectives.
     if (ready_[at(task)] < launch.first) {
       std::int64_t const made = problem_.made_by(task);
       if (!extend(launch.position, here, {made, launch.outputs + made, share})) return false;
@@ -178,9 +179,9 @@ class Merger {
   }
 
   struct Growth {
-    std::int64_t bytes;  ///< that are live longer
-    std::int64_t all;    ///< of the launch then
-    double share;        ///< of the room that those may take
+    std::int64_t bytes;  ///< bytes that are live longer than before
+    std::int64_t all;    ///< all bytes that the launch then keeps live longer
+    double share;        ///< the share of the room that `all` may take
   };
   bool extend(std::int32_t begin, std::int32_t end, Growth const& growth) {
     if (begin >= end) return true;
@@ -206,10 +207,10 @@ class Merger {
   std::vector<TaskId> const& order_;
   MergeRules const& rules_;
   std::vector<std::int32_t> position_;
-  std::vector<std::int32_t> ready_;  ///< the last position of what a task waits for
-  std::vector<std::int32_t> need_;   ///< the first of what waits for it
-  RangeMax unmerged_;                ///< live while each task of the order runs
-  RangeMax memory_;                  ///< with what was merged
+  std::vector<std::int32_t> ready_;  ///< by task: the last position among the tasks that it waits for
+  std::vector<std::int32_t> need_;   ///< by task: the first position among the tasks that wait for it
+  RangeMax unmerged_;                ///< bytes live while each task of the order runs
+  RangeMax memory_;                  ///< likewise, with the launches that were merged
 };
 
 }  // namespace

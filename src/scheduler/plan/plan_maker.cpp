@@ -80,7 +80,7 @@ PlanMaker::Draft PlanMaker::merge_as_told(PlanChoice choice) const {
   try {
     problem = std::make_unique<Problem>(unmerged_.graph(), unmerged_.model(), merged.launches);
   } catch (Error const&) {
-    return {std::move(choice)};  // a cycle
+    return {std::move(choice)};  // merging would make a cycle
   }
   auto serial = serial_order_by(merged, *problem);
   if (serial_peak(*problem, serial) > capacity_) problem.reset();

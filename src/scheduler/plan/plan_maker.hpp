@@ -14,13 +14,13 @@
 
 namespace weft {
 
-/// What the start of a task waits for beside what it needs and memory.
+/// What a task's start waits for besides its inputs and memory.
 enum class StartRule : std::uint8_t {
-  early,     ///< PlanChoice::depth and window
+  early,     ///< as PlanChoice::depth and PlanChoice::window say
   late,      ///< late_gates()
   raised,    ///< raised_gates()
   blocking,  ///< one task at a time
-  random,    ///< urgencies by chance
+  random,    ///< nothing more: tasks get random urgencies
 };
 
 /// One way to plan a step: how collectives are merged, and when tasks may start.
@@ -30,21 +30,22 @@ struct PlanChoice {
   double reduce_bytes = 0;
   double share = 0.3;
   double taper = 1;
-  int depth = 0;                           ///< of prefetch_gates(); 0: gathers wait for memory only
-  int window = 1000;                       ///< RunRules
-  double rush = 0;                         ///< urgency_with_rush()
-  std::uint64_t seed = 0;                  ///< of StartRule::random
-  std::optional<SendRules> send{};         ///< collectives are merged by these rules instead
-  std::shared_ptr<Merged const> merged{};  ///< ... or as told
+  int depth = 0;                    ///< of prefetch_gates(); 0: gathers wait for memory only
+  int window = 1000;                ///< RunRules
+  double rush = 0;                  ///< urgency_with_rush()
+  std::uint64_t seed = 0;           ///< of StartRule::random
+  std::optional<SendRules> send{};  ///< if set, collectives are merged by send_when_ready() with these rules instead
+  std::shared_ptr<Merged const> merged{};  ///< if set, they are merged like this instead
 };
 
-/// What was merged, and how that runs.
+/// A planned step: the problem with its launches merged, and how that runs.
 struct Plan {
   std::unique_ptr<Problem> problem{};
   Run run{};
 };
 
-/// Plans one step in given ways. Thread-safe once it is made.
+/// Plans one step in the way that a PlanChoice says; PlanSearch decides which choices are tried. Thread-safe once it is
+/// made.
 class PlanMaker {
  public:
   /// @throws Error{out_of_memory} where no order is known that fits the capacity.
@@ -55,24 +56,25 @@ class PlanMaker {
   [[nodiscard]] double contention() const { return contention_; }
   [[nodiscard]] LowerBound const& bound() const { return bound_; }
 
-  /// What comes of a choice before it runs.
+  /// A choice worked out, but not run yet: its launches, the problem with these merged, and a serial order of that.
   struct Draft {
     PlanChoice choice{};
     std::vector<std::vector<OpId>> launches{};
     std::unique_ptr<Problem> problem{};
     std::vector<TaskId> serial{};
   };
-  /// Without a problem where PlanChoice::merged cannot be: for a cycle or the memory.
-  /// Merging looks at each launch's memory by itself; where that turns out to be too much for all of them, less is
-  /// merged than was chosen.
+  /// Works a choice out. Draft::problem is null where PlanChoice::merged cannot be planned because of a cycle or the
+  /// memory. Merging looks at each launch's memory by itself; where all of them together need too much, less is merged
+  /// than was chosen.
   [[nodiscard]] Draft draft(PlanChoice choice) const;
-  /// Run::complete is false where it is certain not to end before `give_up_s`.
+  /// Runs a draft in simulated time. Run::complete is false where it is certain not to end before `give_up_s`.
   [[nodiscard]] Plan run(Draft draft, double give_up_s = std::numeric_limits<double>::infinity()) const;
-  /// The plan in its loosened_order(), where it takes no longer so (but for rounding, and no longer than `most_s`).
+  /// The plan in its loosened_order(), if that takes no longer than the plan (rounding aside) and no longer than
+  /// `most_s`; else the plan itself.
   [[nodiscard]] Plan loosened(Plan plan, double most_s) const;
 
  private:
-  /// The serial order that memory_order() finds: it takes longer than the one there is otherwise.
+  /// Takes the serial order of memory_order(), which uses less memory but takes longer to find.
   void find_less_memory();
   [[noreturn]] void refuse_capacity(std::int64_t peak, std::int64_t bound) const;
   [[nodiscard]] Draft send_as_ready(PlanChoice choice) const;

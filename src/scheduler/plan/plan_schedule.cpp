@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::string_view, kSchedulePolicies + 1> kPolicyNames = {
     "weft", "blocking", "asap", "alap", "prefetch1", "prefetch2", "xla", "inductor", "random", "settings"};
 
-/// Length of the union of sending less computing.
+/// Seconds in which something is sent and nothing is computed.
 double exposed(std::vector<Launch> const& launches) {
   std::vector<std::pair<double, std::array<int, 2>>> events;
   for (auto const& launch : launches) {

@@ -21,43 +21,43 @@ namespace {
 
 constexpr double kXlaCombiner = 30 << 20;
 constexpr std::uint64_t kRandomOrders = 8;
-/// Up to so many operators every policy is tried, whatever the time limit.
+/// Up to this many operators every policy is tried, whatever the time limit.
 constexpr std::size_t kAllPoliciesOperators = 100'000;
-/// The search ends after so many plans: planning takes about as long for graphs of any size up to 60,000 operators, and
-/// grows with the size beyond.
+/// The search ends after this many plans. So planning takes about as long for graphs of any size up to 60,000
+/// operators, and longer only beyond.
 constexpr std::size_t kOperatorsLookedAt = 4'800'000;
 constexpr std::size_t kLeastAttempts = 24;
 constexpr std::size_t kMostAttempts = 280;
-/// Likewise for the part of the search that sends what is ready; of few operators (kFewOperators) more.
+/// Likewise for send_as_ready(), with more for few operators (kFewOperators).
 constexpr std::size_t kOperatorsSent = 200'000;
 constexpr std::size_t kFewOperatorsSent = 300'000;
 constexpr std::size_t kMostSent = 240;
-/// Likewise for the part of the search that moves single collectives.
+/// Likewise for refine().
 constexpr std::size_t kOperatorsMoved = 400'000;
-/// Likewise for orders of which the best launches are found.
+/// Likewise for the orders of computing that sequence() looks at.
 constexpr std::size_t kOperatorsSequenced = 100'000;
 constexpr std::size_t kMostOrders = 40;
-/// Of small graphs, in which more is to be gained than planning takes.
+/// Graphs of up to this many operators are small: there more can be gained than planning costs.
 constexpr std::size_t kFewOperators = 4'000;
 constexpr std::size_t kMostMoves = 1'500;
-/// Of larger ones none so near the bound is improved further, nor by a part of the search of which so many rounds
-/// together brought less than this share.
+/// In larger graphs a plan this near the bound is not improved further; and a part of the search ends where so many
+/// rounds together brought less than this share.
 constexpr double kEnough = 0.005;
 constexpr double kRoundedBound = 1e-4;
 constexpr std::size_t kPatience = 3;
 constexpr double kLeastGain = 2e-4;
 constexpr std::uint64_t kSampleSeed = 1;
-/// Choices of one round, and how many rounds may bring nothing that was not tried before (small graphs have few ways to
-/// merge).
+/// Choices of one round, and how many rounds in a row may bring nothing that was not tried before (small graphs have
+/// few ways to merge).
 constexpr std::size_t kRound = 8;
 constexpr int kMostRepeats = 6;
 constexpr unsigned kMostThreads = 4;
 constexpr std::size_t kLeaders = 3;
-/// Plans longer than the best by this share are not looked at further, and how many others are.
+/// Plans longer than the best by more than this share are dropped; and how many others are kept.
 constexpr double kNear = 0.002;
 constexpr double kNearOfLarge = 0.005;
 constexpr std::size_t kMostNear = 40;
-/// So many of the shortest are looked at where operators take other times.
+/// This many of the shortest plans are also tried with operators that take other times.
 constexpr std::size_t kMostReplayed = 20;
 /// Sizes of buckets that settings() begins with, as parts of all that is sent.
 constexpr std::array kSharesOfAll = {0.002, 0.008, 0.03, 0.12, 1.0};
@@ -76,7 +76,7 @@ void on_threads(std::size_t count, Work const& work) {
   some();
 }
 
-/// Numbers by chance that are the same with every standard library.
+/// Random numbers that are the same with every standard library.
 class Chance {
  public:
   explicit Chance(std::uint64_t seed) : random_(seed) {}
@@ -92,7 +92,7 @@ class Chance {
   std::mt19937_64 random_;
 };
 
-/// The way of a policy that does not search (SchedulePolicy::random: but for its seed).
+/// The choice that stands for a policy that does not search (for SchedulePolicy::random: all but its seed).
 PlanChoice choice_of(SchedulePolicy policy, ScheduleSettings const& settings) {
   switch (policy) {
     case SchedulePolicy::weft:
@@ -188,7 +188,7 @@ bool PlanSearch::has_ended() const {
   return shortest_s() <= planner_.bound().within_memory_s() * (1 + (all ? kRoundedBound : kEnough));
 }
 
-/// First, so that the search is never worse.
+/// Tried first, so that the search is never worse than a policy.
 void PlanSearch::policies() {
   bool const all = planner_.unmerged().tasks().size() <= kAllPoliciesOperators;
   for (auto const policy : {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,
@@ -198,7 +198,7 @@ void PlanSearch::policies() {
   }
 }
 
-/// Choices by chance, for a part of the search: how far one gets from the best depends much on where that lies.
+/// Tries random choices, for a part of the search: how far improve() gets depends much on where it begins.
 void PlanSearch::sample() {
   std::vector<PlanChoice> choices;
   for (int const window : {0, 4, 16, 64}) choices.push_back({.window = window});
@@ -226,7 +226,8 @@ void PlanSearch::sample() {
   }
 }
 
-/// What is ready is sent when a link is idle: by rules by chance, then by some near the best of those.
+/// Tries plans in which what is ready is sent when a link is idle: first by random rules, then by rules near the best
+/// of those.
 void PlanSearch::send_as_ready() {
   if (sent_bytes_ <= 0) return;
   Chance chance(kSampleSeed + 3);
@@ -264,7 +265,8 @@ void PlanSearch::send_as_ready() {
   }
 }
 
-/// What users of other trainers can set, so that no advice is shorter than the plan: of few operators, as that is many.
+/// Tries the settings that users of other trainers could choose, so that no advice of theirs is shorter than the plan.
+/// Only for few operators, as there are many settings.
 void PlanSearch::settings() {
   if (sent_bytes_ <= 0 || planner_.unmerged().tasks().size() > kFewOperators) return;
   PlanChoice best = choice_of(SchedulePolicy::settings, {});
@@ -303,7 +305,7 @@ void PlanSearch::settings() {
   }
 }
 
-/// Choices near the best ones, in smaller and smaller steps.
+/// Tries choices near the best ones, in smaller and smaller steps.
 void PlanSearch::improve() {
   Chance chance(kSampleSeed + 1);
   double step = 4;
@@ -340,7 +342,7 @@ void PlanSearch::improve() {
   }
 }
 
-/// The best sequence of launches for what the best plan computes, in its order or another one.
+/// Looks for the best sequence of launches for what the best plan computes, in its order or another one.
 void PlanSearch::sequence() {
   if (sent_bytes_ <= 0 || has_ended()) return;
   Problem const& unmerged = planner_.unmerged();
@@ -359,8 +361,8 @@ void PlanSearch::sequence() {
   try_all({{.merged = told}, {.rush = 0.01, .merged = told}});
 }
 
-/// From the best plan, a few collectives at a time sent with others than they were, launch by launch until that brings
-/// nothing more.
+/// Starting from the best plan, sends a few collectives at a time with others than before, launch by launch, until that
+/// brings nothing more.
 void PlanSearch::refine() {
   if (sent_bytes_ <= 0) return;
   Chance chance(kSampleSeed + 2);
@@ -430,9 +432,9 @@ Plan PlanSearch::best() {
   return steadiest(rival_s);
 }
 
-/// Of the plans that are hardly longer than the best, and no longer than another policy's, loosened, that which loses
-/// least beside the other policies' where operators take other times; of few operators the shortest that loses nothing,
-/// if there is one.
+/// Chooses among the plans that are hardly longer than the best, and no longer than another policy's, each loosened:
+/// takes the one that loses least against the other policies' plans where operators take other times. With few
+/// operators it takes the shortest that loses nothing, if there is one.
 Plan PlanSearch::steadiest(double rival_s) {
   double const most = std::min(rival_s, shortest_s() * (1 + near()));
   std::erase_if(near_, [&](Plan const& plan) { return plan.run.makespan_s > most; });
@@ -459,7 +461,7 @@ Plan PlanSearch::steadiest(double rival_s) {
   return std::move(near_[steadiest]);
 }
 
-/// What the other policies plan.
+/// The other policies' plans.
 std::vector<Plan> PlanSearch::rivals() const {
   if (planner_.unmerged().tasks().size() > kAllPoliciesOperators) return {};
   constexpr std::array policies = {SchedulePolicy::asap, SchedulePolicy::prefetch1, SchedulePolicy::prefetch2,

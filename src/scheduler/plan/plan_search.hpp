@@ -17,8 +17,9 @@
 
 namespace weft {
 
-/// Searches for the shortest plan. Choices are tried in rounds, those of a round at the same time on several threads;
-/// which they are, and what is taken of them, does not depend on how many threads there are.
+/// Searches for the shortest plan; plan_schedule() uses it. Choices are tried in rounds, those of one round at the same
+/// time on several threads. Which choices are tried, and what is taken from them, does not depend on the number of
+/// threads.
 class PlanSearch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,8 +28,8 @@ class PlanSearch {
 
   /// The plan of a policy that does not search; of SchedulePolicy::random the best of several.
   [[nodiscard]] Plan only(SchedulePolicy policy);
-  /// The best of all: no longer than any policy's with the same options. Those are tried first, whatever the time
-  /// limit; of graphs beyond 100,000 operators only while there is time and something to gain.
+  /// The best plan found: no longer than any policy's with the same options. The policies are tried first, whatever the
+  /// time limit; in graphs of more than 100,000 operators only while there is time and something to gain.
   [[nodiscard]] Plan best();
 
  private:
@@ -36,22 +37,23 @@ class PlanSearch {
   using Key = std::tuple<std::vector<std::vector<OpId>>, StartRule, int, int, double, std::uint64_t>;
 
   [[nodiscard]] std::vector<PlanChoice> choices_of(SchedulePolicy policy) const;
-  /// From where plans are improved, and what came of it.
+  /// One start of the search: the best plan so far, and how it was found.
   struct Start {
     Plan best{};
-    std::vector<PlanChoice> leaders{};  ///< of the last plans that were the best when they were found, the best first
-    std::size_t attempts = 0;           ///< plans looked at
+    /// Choices of the last plans that were each the best when found, the best first.
+    std::vector<PlanChoice> leaders{};
+    std::size_t attempts = 0;  ///< plans looked at
   };
 
-  /// What refine() is at.
+  /// Where refine() stands.
   struct Refined {
     PlanChoice choice{};
     double score = 0;
     std::vector<Neighbours> launches{};
   };
 
-  /// Tries those that give plans which were not tried before. Returns which of them ended, hardly later than the best
-  /// before or earlier, and when.
+  /// Tries the choices that lead to plans not tried before. Returns which of them ended earlier, or hardly later, than
+  /// the best before, and how many seconds these plans take.
   std::vector<std::pair<std::size_t, double>> try_all(std::vector<PlanChoice> const& choices);
   void take(PlanChoice const& choice, Plan plan);
   void policies();
@@ -65,15 +67,15 @@ class PlanSearch {
   void rush();
   void move(OpId front);
   [[nodiscard]] Plan steadiest(double rival_s);
-  /// Seconds that a plan takes where operators take other times, in several ways.
+  /// Seconds that a plan takes where operators take other times than planned, in several variants.
   using Replayed = std::array<double, 4>;
   [[nodiscard]] std::vector<Plan> rivals() const;
   [[nodiscard]] std::vector<Replayed> replayed(std::vector<Plan> const& plans) const;
-  [[nodiscard]] double near() const;        ///< so much longer than the best is hardly longer
-  [[nodiscard]] double shortest_s() const;  ///< of the present start; infinite before there is one
+  [[nodiscard]] double near() const;        ///< plans longer than the best by up to this share count as hardly longer
+  [[nodiscard]] double shortest_s() const;  ///< the best of the present start; infinite before there is one
   [[nodiscard]] std::size_t most_attempts() const;
   [[nodiscard]] bool is_over() const;
-  [[nodiscard]] bool has_ended() const;  ///< there is no time, or nothing to gain
+  [[nodiscard]] bool has_ended() const;  ///< no time is left, or nothing is left to gain
 
   PlanMaker const& planner_;
   ScheduleOptions const& options_;
@@ -82,8 +84,11 @@ class PlanSearch {
   double sent_bytes_ = 0;  ///< by all collectives
   Start start_;
   std::optional<Refined> refined_{};
-  bool sampled_ = false;    ///< until then the search goes on however near the bound it is: for steady plans to take
-  std::vector<Plan> near_;  ///< others that were hardly longer when they were found, or the best before
+  /// Whether sample() has run. Until then the search goes on however near the bound it is, to have steady plans to
+  /// choose from.
+  bool sampled_ = false;
+  /// Other plans that were the best before, or hardly longer than the best, when they were found.
+  std::vector<Plan> near_;
 };
 
 }  // namespace weft

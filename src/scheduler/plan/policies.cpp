@@ -34,10 +34,10 @@ RangeMax live_while(Problem const& problem, std::vector<std::int32_t> const& pos
   return live;
 }
 
-/// Collectives, and what is made for one of them alone from what is there from the beginning.
+/// By task: whether it is a collective, or is made for one collective alone from what is there from the beginning.
 std::vector<bool> movable(Problem const& problem) {
   auto const& order = problem.order();
-  std::vector<bool> early(order.size(), false);  // waits for nothing that is not
+  std::vector<bool> early(order.size(), false);  // by task: all that it waits for is early, too
   std::vector<bool> moves(order.size(), false);
   for (TaskId const task : order) {
     auto const before = problem.before(task);
@@ -52,7 +52,7 @@ std::vector<bool> movable(Problem const& problem) {
   return moves;
 }
 
-/// Where in the serial order the first task stands that waits for each one; its length where none does.
+/// By task: the place in the serial order of the first task that waits for it; the order's length where none does.
 std::vector<std::size_t> first_uses(Problem const& problem, std::vector<TaskId> const& serial) {
   auto const position = positions(serial);
   std::vector<std::size_t> first(serial.size(), serial.size());
@@ -102,12 +102,12 @@ std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> c
     auto& before = sent[{collective.kind, collective.group}];
     if (before.size() >= static_cast<std::size_t>(depth)) {
       auto const use = first[at(before[before.size() - static_cast<std::size_t>(depth)])];
-      // A use that comes after this one's own cannot be waited for.
+      // A gather cannot wait for a use that comes after its own first use.
       if (use < serial.size() && use < first[at(task)]) gates[at(task)] = serial[use];
     }
     before.push_back(task);
   }
-  // Nothing waits for what stands behind it.
+  // No task waits for one that stands behind it.
   auto const position = positions(serial);
   for (std::size_t task = 0; task < gates.size(); ++task) {
     if (gates[task] != kNone && position[at(gates[task])] > position[task]) gates[task] = kNone;
@@ -117,7 +117,7 @@ std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> c
 
 std::vector<TaskId> late_gates(Problem const& problem, std::vector<TaskId> const& serial, double lead) {
   auto const first = first_uses(problem, serial);
-  std::vector<double> until(serial.size() + 1, 0);  // computed before each place in the order
+  std::vector<double> until(serial.size() + 1, 0);  // seconds computed before each place in the order
   for (std::size_t i = 0; i < serial.size(); ++i) {
     Task const& task = problem.task(serial[i]);
     until[i + 1] = until[i] + (task.resource == Resource::compute ? task.seconds : 0);
@@ -144,7 +144,7 @@ std::vector<TaskId> raised_gates(Problem const& problem, std::vector<TaskId> con
   std::vector<std::int32_t> place = position;
   for (TaskId const task : serial) {
     if (!moves[at(task)]) continue;
-    std::int32_t least = 0;  // right behind what it waits for
+    std::int32_t least = 0;  // the place right behind what it waits for
     for (TaskId const earlier : problem.before(task)) {
       bool const stays = place[at(earlier)] == position[at(earlier)];
       least = std::max(least, place[at(earlier)] + (stays ? 1 : 0));

@@ -8,26 +8,27 @@
 
 namespace weft {
 
-/// Urgencies by place in the serial order.
+/// The urgency of each task is its place in the serial order.
 [[nodiscard]] std::vector<double> urgency_by_order(std::vector<TaskId> const& serial);
 
-/// Likewise, but for the tasks that the order computes in the last `rush` of all computing: of these, and of what is
-/// sent among them, those are first that the longest paths lead from, so that what is sent at the end is sent while
+/// The same, except at the end of the step: among the tasks of the last `rush` (a share) of all computing, and what is
+/// sent among them, those come first from which the longest paths lead. So what is sent at the end is sent while
 /// something is left to compute.
 [[nodiscard]] std::vector<double> urgency_with_rush(Problem const& problem, std::vector<TaskId> const& serial,
                                                     double rush);
 
-/// For each task that sends (kNone for others): the task that has to have started before it may. Gathers (what was
-/// needed by nothing before) wait for the first use of the `depth`-th before them.
+/// Gates for gathers. For each task that sends (kNone for others): the task that has to have started before it may. A
+/// gather waits until the first use of the `depth`-th gather before it has started.
 [[nodiscard]] std::vector<TaskId> prefetch_gates(Problem const& problem, std::vector<TaskId> const& serial, int depth);
 
-/// Likewise: no earlier than what is computed, in the serial order, within `lead` times its own length before its first
-/// use.
+/// Gates that keep sends late: a send starts no earlier than the task that is computed, in the serial order, `lead`
+/// times the send's own length before its first use.
 [[nodiscard]] std::vector<TaskId> late_gates(Problem const& problem, std::vector<TaskId> const& serial, double lead);
 
-/// Likewise: collectives, and what only prepares them (a weight's cast), are moved forward over what they do not wait
-/// for, one after another, as far as the serial order's peak of memory allows; each waits for what it then stands
-/// behind. The rule that PyTorch describes for Inductor ("reorder communication preserving peak memory"), written anew.
+/// Gates by moved collectives: collectives, and what only prepares them (a weight's cast), are moved forward, one after
+/// another, over what they do not wait for, as far as the serial order's peak of memory allows. Each then waits for the
+/// task that it stands behind. This is the rule that PyTorch describes for Inductor ("reorder communication preserving
+/// peak memory"), written anew.
 [[nodiscard]] std::vector<TaskId> raised_gates(Problem const& problem, std::vector<TaskId> const& serial);
 
 }  // namespace weft

@@ -7,8 +7,8 @@
 
 namespace weft {
 
-/// Numbers at positions [0, size), to ranges of which something is added and whose largest is asked for. Each call
-/// O(log size).
+/// Numbers at the positions [0, size). A value can be added to all numbers of a range, and the largest number of a
+/// range can be asked for, each in O(log size).
 class RangeMax {
  public:
   explicit RangeMax(std::int32_t size) : RangeMax(std::vector<std::int64_t>(static_cast<std::size_t>(size), 0)) {}
@@ -40,7 +40,7 @@ class RangeMax {
     return begin < end ? max(1, 0, leaves_, begin, end) : 0;
   }
 
-  /// Added to positions that are not to count: below every sum of bytes.
+  /// Add this to a position that is not to count: the sum is below any sum of bytes.
   static constexpr std::int64_t kGone = -(std::int64_t{1} << 61);
 
  private:
@@ -66,8 +66,8 @@ class RangeMax {
   }
 
   std::int32_t leaves_ = 1;
-  std::vector<std::int64_t> most_;   ///< of each half, what is added to it included
-  std::vector<std::int64_t> added_;  ///< to all of it; none of a single position
+  std::vector<std::int64_t> most_;   ///< by node: the largest below it, including what was added to this node
+  std::vector<std::int64_t> added_;  ///< by node: what was added to all positions below it; leaves have none
 };
 
 }  // namespace weft

@@ -14,25 +14,26 @@ namespace weft {
 namespace {
 
 constexpr double kAlways = std::numeric_limits<double>::infinity();
-/// Seconds of gathering freed, or of others made ready, for a second of computing, or of others sent.
+/// The l, m and n that are tried: seconds of gathering freed, or of others made ready, per second of computing or of
+/// others sent.
 constexpr std::array kFreedByComputed = {0.0, 0.3, 0.6, 0.7, 0.8, 0.9, 1.0};
 constexpr std::array kFreedByOthers = {0.0, 0.1, 0.2, 0.3, 0.5};
 constexpr std::array kReadyByComputed = {0.0, 0.6, 0.7, 0.8, 0.9, 1.0, 1.5};
-/// Levels, and how much higher each ends than the one before.
+/// The most levels beside the last, and the factor from one level's end to the next.
 constexpr std::size_t kLevels = 20;
 constexpr double kLevelGrowth = 1.15;
-/// Sums of the same seconds may differ in the last bits.
+/// Sums of the same seconds in another order may differ in the last bits.
 constexpr double kLevelRounding = 1e-9;
-/// Seconds are whole numbers of units, so many for all of them.
+/// The network counts in whole numbers: all seconds of others together are this many units.
 constexpr double kUnits = 1e15;
 constexpr double kMostWeight = 1e17;
 
-/// Rounded down.
+/// Rounds down to a whole number.
 std::int64_t whole(double weight) {
   return static_cast<std::int64_t>(std::min(weight, kMostWeight));
 }
 
-/// The most that a set of nodes can weigh that has all which its nodes want.
+/// Finds the heaviest closure: a set of nodes that contains, with each node, all that this node wants.
 class Closure {
  public:
   explicit Closure(std::size_t nodes) : weight_(nodes, 0), flow_(nodes + 2) {}
@@ -81,7 +82,8 @@ bool ReleasedMemory::is_other(TaskId task) const {
   return is_behind(task) && link_.sends[at(task)] && !gathers_[at(task)];
 }
 
-/// Behind the cut: what does not need it may have been computed before.
+/// Seconds that the task computes behind the cut for certain: a task that does not need the cut may have been computed
+/// before.
 double ReleasedMemory::computes(TaskId task) const {
   bool const later = side_[at(task)] == Side::after && problem_.task(task).resource == Resource::compute;
   return later ? problem_.task(task).seconds : 0;
@@ -161,7 +163,7 @@ std::vector<double> ReleasedMemory::level_ends() const {
   std::sort(needs.begin(), needs.end());
   std::vector<double> ends;
   for (double const need : needs) {
-    // Shorter ones than a tenth of a launch's latency say nothing.
+    // Levels shorter than a tenth of a launch's latency would say nothing.
     double const least = ends.empty() ? link_.latency_s / 10 : ends.back() * kLevelGrowth;
     if (need > least && ends.size() < kLevels) ends.push_back(need);
   }
@@ -180,7 +182,7 @@ ReleasedMemory::Level ReleasedMemory::level(double below_s) const {
   return level;
 }
 
-/// Nodes are tasks, then storages.
+/// The network's nodes are the tasks, then the storages.
 double ReleasedMemory::most_freed(double below_s, double by_computed, double by_others) const {
   std::size_t const tasks = side_.size();
   Closure closure(tasks + can_be_freed_.size());

@@ -45,7 +45,7 @@ void check(OpGraph const& graph, Schedule const& schedule) {
     refuse(fmt::format("the schedule has {} of the {} operators of graph {}", count, met.size(), graph.name));
 }
 
-/// The schedule's tasks by their starts, if they can run in that order.
+/// The schedule's tasks by their starts; refuses them where they cannot run in that order.
 std::vector<TaskId> order_of(Problem const& problem, Schedule const& schedule) {
   std::vector<TaskId> order;
   std::vector<bool> met(problem.tasks().size(), false);
@@ -62,7 +62,7 @@ std::vector<TaskId> order_of(Problem const& problem, Schedule const& schedule) {
   return order;
 }
 
-/// Of what is sent together, each operator's by its bytes.
+/// The factor of a task; of collectives sent together the mean of their factors, weighted by their bytes.
 double factor_of(OpGraph const& graph, Task const& task, std::vector<double> const& factors) {
   if (task.ops.size() == 1) return factors[at(task.ops.front())];
   double sum = 0;

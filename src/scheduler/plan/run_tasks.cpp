@@ -72,7 +72,7 @@ class TaskRunner {
     bool started = true;
     while (started) {
       started = false;
-      // Links first: what they send is the more likely to be waited for.
+      // Links first, as their results are the more likely to be waited for.
       for (auto const resource : {Resource::between_hosts, Resource::within_host, Resource::copy, Resource::compute}) {
         while (slots_[slot_of(resource)].task == kNone && start_one(slot_of(resource))) started = true;
       }
@@ -93,7 +93,7 @@ class TaskRunner {
     return false;
   }
 
-  /// Where all that was tried has to wait: this one never has to, as nothing runs.
+  /// Used where everything that was tried has to wait. This task never has to: nothing else runs.
   void start_next_of_serial() {
     while (first_open_ < rules_.serial.size() && started_[at(rules_.serial[first_open_])]) ++first_open_;
     if (first_open_ == rules_.serial.size()) return;
@@ -138,8 +138,9 @@ class TaskRunner {
     ++running_;
   }
 
-  /// What is left takes no time, or so little that a double does not show it beside now_. It must not go on: what
-  /// starts after it at this very moment would be said to share memory with something whose end_s is its own start_s.
+  /// Whether what is left takes no time, or so little that adding it to now_ changes nothing. Such a task must not go
+  /// on: a task that starts after it at this very moment would seem to share memory with a task whose end_s is its own
+  /// start_s.
   [[nodiscard]] bool ends_at_once(std::size_t slot) const { return now_ + slots_[slot].left_s / speed(slot) <= now_; }
 
   void end(TaskId task) {
@@ -156,7 +157,7 @@ class TaskRunner {
     return slot == slot_of(Resource::compute) && sending ? 1 / (1 + rules_.contention) : 1;
   }
 
-  /// To the next end of a task.
+  /// Goes on to the next end of a task.
   void step() {
     double next = std::numeric_limits<double>::infinity();
     std::array<double, kResources> speeds{};
@@ -176,7 +177,7 @@ class TaskRunner {
     }
   }
 
-  /// An end may be what lets another one end at once: computing is faster where nothing is sent any more.
+  /// One end may let another task end at once, as computing is faster when nothing is sent any more.
   bool end_one() {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       TaskId const task = slots_[slot].task;
@@ -196,8 +197,8 @@ class TaskRunner {
   std::vector<bool> started_;
   std::array<Ready, kResources> ready_;
   std::array<Slot, kResources> slots_;
-  std::array<double, kResources> left_s_{};  ///< of all tasks, at full speed
-  std::size_t first_open_ = 0;               ///< all before it in the serial order have started
+  std::array<double, kResources> left_s_{};  ///< by resource: seconds of all tasks that have not ended, at full speed
+  std::size_t first_open_ = 0;               ///< all tasks before this place of the serial order have started
   std::size_t first_uncomputed_ = 0;
   int running_ = 0;
   double now_ = 0;

@@ -9,22 +9,23 @@
 
 namespace weft {
 
-/// How tasks are run: each resource takes, whenever it is idle, the first in `urgency` of those that can start.
+/// How tasks are run: each resource, whenever it is idle, takes the most urgent task that can start.
 struct RunRules {
-  /// All tasks in an order in which they could run one after another within the capacity (MemoryOutlook).
+  /// All tasks, in an order in which they could run one after another within the capacity (see MemoryOutlook).
   std::vector<TaskId> serial{};
-  /// Lower first, per task; ties by id.
+  /// By task: lower values go first; ties by id.
   std::vector<double> urgency{};
   std::int64_t capacity = 0;  ///< bytes that may be live at any time
   double contention = 0;      ///< computing takes 1 + contention times as long while a collective runs
-  /// Per task another one, which stands before it in the serial order and has to have started before it may; or kNone.
+  /// By task: another task that has to have started before it may, and that stands before it in the serial order; or
+  /// kNone.
   std::vector<TaskId> gates{};
-  /// Computing is no further ahead than this many places of the serial order: what is computed long before it is needed
-  /// takes memory from what is to be sent.
+  /// Computing is never further ahead than this many places of the serial order: what is computed long before it is
+  /// needed takes memory away from what is to be sent.
   std::int32_t window = std::numeric_limits<std::int32_t>::max();
-  /// Given up as soon as it is certain not to end before this; Run::complete is false then.
+  /// The run is given up as soon as it is certain not to end before this; Run::complete is false then.
   double give_up_s = std::numeric_limits<double>::infinity();
-  /// Per task, in place of Task::seconds; empty: those.
+  /// By task: seconds to use in place of Task::seconds; empty: Task::seconds.
   std::vector<double> seconds{};
   bool in_order = false;  ///< tasks start in the serial order (on several resources at a time)
   bool blocking = false;  ///< one task at a time, in the serial order
@@ -33,7 +34,7 @@ struct RunRules {
 struct TaskRun {
   double start_s = 0;
   double end_s = 0;
-  std::int64_t live_bytes = 0;  ///< when it has started, resident ones included
+  std::int64_t live_bytes = 0;  ///< live right after its start, resident ones included
 };
 
 struct Run {

@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-/// What is left out of the sending that a chain knows, at the most.
+/// The largest share of all sending that a chain may leave out.
 constexpr double kMostAside = 0.1;
 
 enum class ChainRole : std::uint8_t { segment, gather, reduction, aside };
@@ -54,7 +54,7 @@ class ChainMaker {
     return !any(problem_.after(task), [&](TaskId later) { return node(later).kind != OpKind::update; });
   }
 
-  /// All that waits for nothing that is sent for updates only.
+  /// Finds the computing: all that waits for nothing that is sent for updates only.
   void find_computing() {
     std::vector<bool> late(order_.size(), false);
     for (TaskId const task : order_) {
@@ -65,7 +65,7 @@ class ChainMaker {
     }
   }
 
-  /// Of what is gathered and of what is reduced, the kind and group of which most is sent.
+  /// The kind and group of which most is gathered, and those of which most is reduced.
   bool find_sending() {
     std::array<std::map<Class, double>, 2> seconds;
     double total = 0;
@@ -111,7 +111,7 @@ class ChainMaker {
     return first;
   }
 
-  /// Behind all that it waits for.
+  /// The first place behind all that the task waits for.
   [[nodiscard]] std::size_t ready(TaskId task) const {
     std::size_t last = 0;
     for (TaskId const earlier : problem_.before(task)) {
@@ -143,7 +143,7 @@ class ChainMaker {
       ChainUnit& unit = units.back();
       unit.tasks.push_back(task);
       unit.seconds += body(task);
-      unit.ready = std::max(unit.ready, ready(task));  // a place, until segments are made
+      unit.ready = std::max(unit.ready, ready(task));  // a place in computed_ for now; segments are made later
     }
   }
 
@@ -167,10 +167,10 @@ class ChainMaker {
   }
 
   [[nodiscard]] std::size_t unit_first_use(ChainUnit const& unit) const {
-    return first_use(unit.tasks.front());  // they are sorted by it
+    return first_use(unit.tasks.front());  // tasks are sorted by it
   }
 
-  /// Behind the last use of what any of the unit makes.
+  /// The place behind the last use of what any task of the unit makes.
   [[nodiscard]] std::size_t behind_last_use(ChainUnit const& unit) const {
     std::size_t last = 0;
     for (TaskId const task : unit.tasks) {
@@ -214,8 +214,9 @@ class ChainMaker {
   }
 
   void count_memory() {
-    std::vector<std::int64_t> change(computed_.size() + 1, 0);  // at each place: made by it, less free before it
-    std::vector<std::int64_t> made(computed_.size() + 1, 0);    // by it
+    // At each place: bytes made there, less those that are free before it.
+    std::vector<std::int64_t> change(computed_.size() + 1, 0);
+    std::vector<std::int64_t> made(computed_.size() + 1, 0);  // at each place: bytes made there
     std::vector<std::int64_t> freed(chain_.segments.size() + 1, 0);
     chain_.gathered_bytes.assign(chain_.gathers.size() + 1, 0);
     chain_.reduced_bytes.assign(chain_.reductions.size() + 1, 0);
@@ -268,7 +269,7 @@ class ChainMaker {
     }
   }
 
-  /// The last unit of reductions that uses it.
+  /// The last unit of reductions that uses the storage.
   [[nodiscard]] std::optional<std::size_t> last_reduction(Storage const& storage) const {
     std::optional<std::size_t> last;
     for (TaskId const user : storage.users) {
@@ -280,7 +281,7 @@ class ChainMaker {
   Problem const& problem_;
   std::vector<TaskId> const& order_;
   std::vector<ChainRole> role_;
-  std::vector<std::size_t> place_;  ///< by task: in computed_, or its unit
+  std::vector<std::size_t> place_;  ///< by task: its place in computed_, or its unit
   std::vector<TaskId> computed_;
   std::vector<std::size_t> segment_of_;  ///< by place in computed_
   SendChain chain_;

@@ -64,7 +64,8 @@ class Sender {
     return count;
   }
 
-  /// Of what is sent for something else than an update: what is computed before its first use, in the serial order.
+  /// Deadlines, for collectives that something else than an update waits for: the seconds that are computed before the
+  /// first use, in the serial order.
   void find_deadlines() {
     std::vector<double> until(serial_.size());
     double computed = 0;
@@ -142,7 +143,7 @@ class Sender {
     return send_urgent(slot, time) || (idle && send_relaxed(slot, kNoDeadline));
   }
 
-  /// Until what is computed before `deadline` has been computed.
+  /// Seconds until everything that is computed before `deadline` has been computed.
   double time_until(double deadline) {
     pass_computed();
     return std::max(0.0, (deadline - passed_s_) * (1 + rules_.contention) + slots_[slot_of(Resource::compute)].left_s);
@@ -171,7 +172,7 @@ class Sender {
     double sent = 0;
     double made = 0;
     auto const room = static_cast<double>(rules_.capacity - memory_.outlook()) * rules_.share;
-    bool limited = false;  // by memory
+    bool limited = false;  // whether memory kept the batch from growing
     for (auto const& [deadline, task] : ready_[slot]) {
       double const longer = seconds + added(task, batch);
       if (!alike(task, batch)) break;
@@ -186,7 +187,7 @@ class Sender {
       batch.push_back(task);
       chosen.emplace_back(deadline, task);
     }
-    // There is time to wait for more memory.
+    // A small batch waits for more memory while there is time.
     if (batch.empty() || (limited && sent < rules_.gather_bytes && seconds * 1.5 < time)) return false;
     std::vector<TaskId> fitting;
     seconds = 0;
@@ -236,7 +237,7 @@ class Sender {
     if (ends_at_once(slot)) end(slot);
   }
 
-  /// Where all that was tried has to wait: this one never has to, as nothing runs.
+  /// Used where everything that was tried has to wait. This task never has to: nothing else runs.
   void start_next_of_serial() {
     while (first_open_ < serial_.size() && started_[at(serial_[first_open_])]) ++first_open_;
     if (first_open_ == serial_.size()) return;
@@ -301,7 +302,7 @@ class Sender {
   std::array<Ready, kResources> relaxed_;
   std::array<double, kResources> backlog_{};  ///< bytes in relaxed_
   std::array<Slot, kResources> slots_;
-  double unsent_ = 0;  ///< bytes without a deadline
+  double unsent_ = 0;  ///< bytes without a deadline that have not been sent
   double passed_s_ = 0;
   std::size_t first_open_ = 0;
   std::size_t first_uncomputed_ = 0;

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-/// What was sent on the links by the tasks that were added.
+/// Adds up what the added tasks send on each link.
 class SendingTime {
  public:
   SendingTime(Problem const& problem, BoundBodies const& bodies) : problem_(problem), bodies_(bodies) {}
@@ -23,7 +23,7 @@ class SendingTime {
     link.seconds += bodies_.seconds[at(id)];
     auto const& collective = problem_.graph().ops[at(task.ops.front())].collective;
     auto const [found, is_first] = link.latencies.try_emplace({collective.kind, collective.group}, task.latency_s);
-    if (bodies_.launches[at(id)]) found->second = 0;  // counted in full
+    if (bodies_.launches[at(id)]) found->second = 0;  // its latency is counted in its own seconds
     if (!is_first) found->second = std::min(found->second, task.latency_s);
   }
 

@@ -17,13 +17,13 @@ namespace weft {
 namespace {
 
 constexpr ChainLimits kCoarse{.gathers = 120, .reductions = 60};
-/// Where the link is idle longest; and so many reductions that could be sent first there.
+/// How many of the longest idle times of the link are looked at, and how many reductions are tried first at each.
 constexpr std::size_t kIdlePlaces = 2;
 constexpr std::size_t kPulled = 8;
-/// So many that come next there could come later, behind so many others.
+/// How many of the reductions that come next there are tried later, and behind how many others.
 constexpr std::size_t kPushed = 3;
 constexpr std::array<std::size_t, 3> kBehind = {3, 6, 18};
-/// Where that brings less, what is improved from there on may end longer.
+/// Moving a reduction back has to gain at least this much: what is improved from there on may otherwise end longer.
 constexpr double kWorthPushing = 0.9995;
 
 /// A sequence, and the order of computing it was found for.
@@ -38,7 +38,8 @@ class SequenceSearch {
   SequenceSearch(Problem const& problem, SequenceSearchRules const& rules) : problem_(problem), rules_(rules) {}
 
   std::optional<SequencePlan> run(std::vector<TaskId> const& order) {
-    // What is looked for finely has to be shorter: that takes less time. Where it brings nothing, the rest is coarse.
+    // The coarse search first: what the fine search looks for then has to be shorter, which takes less time. Where the
+    // fine search brings nothing, all others are coarse, too.
     bool const coarse = attempt(order, kCoarse);
     ChainLimits const limits = attempt(order, {}) || !coarse ? ChainLimits{} : kCoarse;
     attempt(gradients_first(problem_, order), limits);
@@ -49,7 +50,8 @@ class SequenceSearch {
   }
 
  private:
-  /// Whether it takes less than `share` of what the best so far takes.
+  /// Looks for a sequence for `order` and keeps it if it takes less than `share` of the best so far; returns whether it
+  /// did.
   bool attempt(std::vector<TaskId> order, ChainLimits const& limits, double share = 1) {
     if (orders_++ >= rules_.most_orders || serial_peak(problem_, order) > rules_.capacity) return false;
     auto chain = send_chain(problem_, order, limits);
@@ -62,7 +64,8 @@ class SequenceSearch {
     return true;
   }
 
-  /// Whether other orders brought anything: what leads to a reduction first, or, where that brings nothing, later.
+  /// Tries other orders, and returns whether they brought anything: those in which what leads to a reduction comes
+  /// first, or, where that brings nothing, later.
   bool vary(ChainLimits const& limits) { return pull(limits) || push(limits); }
 
   bool pull(ChainLimits const& limits) {
@@ -93,7 +96,7 @@ class SequenceSearch {
     return better;
   }
 
-  /// Places in the order.
+  /// The places of the next reductions from `begin` on.
   [[nodiscard]] std::vector<std::size_t> reductions_behind(std::vector<TaskId> const& order, std::size_t begin) const {
     std::vector<std::size_t> places;
     std::size_t const most = std::max(kPulled, kPushed + kBehind.back());
@@ -103,7 +106,7 @@ class SequenceSearch {
     return places;
   }
 
-  /// Sent for updates alone.
+  /// Whether the task is sent for updates alone.
   [[nodiscard]] bool is_reduced(TaskId task) const {
     auto const later = problem_.after(task);
     return is_link(problem_.task(task).resource) && std::all_of(later.begin(), later.end(), [&](TaskId each) {
@@ -111,7 +114,7 @@ class SequenceSearch {
            });
   }
 
-  /// Places in the order, of what was computed next when the link fell idle, the longest first.
+  /// The places in the order of what was computed next when the link fell idle, the longest idle time first.
   [[nodiscard]] static std::vector<std::size_t> idle_places(Found const& found) {
     std::vector<SequenceLaunch> idle;
     for (SequenceLaunch const& launch : found.sequence.launches) {
@@ -128,7 +131,7 @@ class SequenceSearch {
     return places;
   }
 
-  /// By start; of those that start at the same time launches first.
+  /// Sorted by start; of tasks that start at the same time launches come first.
   using Key = std::tuple<double, int>;
 
   [[nodiscard]] Merged merged() const {
@@ -163,7 +166,7 @@ class SequenceSearch {
     }
   }
 
-  /// What the chain leaves out (updates) runs once it can.
+  /// What the chain leaves out (updates) runs as soon as it can.
   void set_others(std::vector<Key>& keys) const {
     std::vector<double> ends(keys.size(), 0);
     for (SequenceLaunch const& launch : found_->sequence.launches) {

@@ -15,18 +15,19 @@ namespace weft {
 
 namespace {
 
-/// Starts of tasks that are tried in all: about a second.
+/// The most starts of tasks that are tried, over all problems: about a second.
 constexpr std::size_t kMostStarts = 1'000'000;
-/// Making one problem takes about as long as so many starts.
+/// Making one problem takes about as long as this many starts.
 constexpr std::size_t kStartsOfAProblem = 20;
-/// Plans no shorter than by this share are as good: rounding.
+/// A gain of no more than this share is rounding, and does not count.
 constexpr double kRounding = 1e-9;
 
 class AllPlans {
  public:
   AllPlans(PlanMaker const& planner, Plan& plan) : planner_(planner), plan_(plan) {
     for (Task const& task : planner.unmerged().tasks()) {
-      // What has no latency gains nothing by being merged: it could as well be sent in the launch's place by itself.
+      // A collective without latency gains nothing by being merged: it could as well be sent by itself in the launch's
+      // place.
       if (op_of(task).kind == OpKind::collective && task.latency_s > 0) mergeable_.push_back(task.ops.front());
     }
   }
@@ -45,7 +46,7 @@ class AllPlans {
            op(a).seconds.has_value() == op(b).seconds.has_value();
   }
 
-  /// All ways to send mergeable_[i] and those behind it with ones before them or by themselves.
+  /// Tries all ways to send mergeable_[i] and the ones behind it, each with some before it or by itself.
   void merge_from(std::size_t i) {
     if (i == mergeable_.size()) return try_merged();
     OpId const id = mergeable_[i];
@@ -82,7 +83,7 @@ class AllPlans {
     if (run.makespan_s < plan_.run.makespan_s) plan_ = {std::move(problem), std::move(run)};
   }
 
-  /// None where that makes a cycle.
+  /// Null where that makes a cycle.
   [[nodiscard]] std::unique_ptr<Problem> problem_with(std::vector<std::vector<OpId>> launches) const {
     launches.erase(std::remove_if(launches.begin(), launches.end(), [](auto const& ops) { return ops.size() < 2; }),
                    launches.end());
@@ -97,7 +98,7 @@ class AllPlans {
   PlanMaker const& planner_;
   Plan& plan_;
   std::vector<OpId> mergeable_;
-  std::vector<std::vector<OpId>> launches_;  ///< of those that were looked at
+  std::vector<std::vector<OpId>> launches_;  ///< launches of the collectives that were looked at so far
   std::size_t starts_ = 0;
   bool complete_ = true;
 };

@@ -11,11 +11,11 @@ namespace weft {
 
 namespace {
 
-/// Units of the cut's whole numbers in the seconds of all operators together.
+/// The cut counts in whole units: the seconds of all operators together are this many.
 constexpr double kUnits = 1e12;
-/// Of what costs more than all operators together.
+/// The largest cost of one item, for items that cost more than all operators together.
 constexpr double kMostUnits = 4e12;
-/// Of keeping what is written over by then. Not without limit: late readers may need it as it is.
+/// The cost of keeping what is written over by then. It is not unlimited, as late readers may need just that.
 constexpr std::int64_t kForbidden = 400'000'000'000'000;
 
 class CutSelection {
@@ -43,7 +43,7 @@ class CutSelection {
       }
     }
     std::vector<bool> again(op_node_.size(), false);
-    // Nodes of what those need are added while the list grows.
+    // The list grows in the loop, by the operators that these need.
     for (std::size_t i = 0; i < open_.size(); ++i) add_operator(open_[i]);
     static_cast<void>(cut_.run(kSource, kSink));
     auto const side = cut_.source_side(kSource);
@@ -64,7 +64,7 @@ class CutSelection {
                        [&](OpId reader) { return reads_late(step_, late_[at(op)], reader, tensor); });
   }
 
-  /// Where a second run would be needed first: no later than this.
+  /// Finds for each operator where its second run would be needed first: no later than this.
   void find_needs() {
     for (auto op = step_.order().rbegin(); op != step_.order().rend(); ++op) {
       Place& need = need_[at(*op)];
@@ -81,7 +81,7 @@ class CutSelection {
     return static_cast<std::int64_t>(std::min(std::ceil(seconds * unit_), kMostUnits));
   }
 
-  /// What it costs to keep the tensor from its last early use to its first late one.
+  /// The cost of keeping the tensor from its last early use to its first late one.
   [[nodiscard]] std::int64_t keeping(TensorId tensor, Place until) const {
     if (step_.is_kept(tensor)) return 0;
     OpId const writer = step_.writer(tensor);
@@ -96,7 +96,7 @@ class CutSelection {
     return units(price_ * static_cast<double>(step_.graph().tensors[at(tensor)].bytes) * idle);
   }
 
-  /// The node for: the tensor's value is there late, kept or made again.
+  /// The node that stands for: the tensor's value is there late, kept or made again.
   int available(TensorId tensor) {
     int& node = tensor_node_[at(tensor)];
     if (node != kNone) return node;
@@ -113,7 +113,7 @@ class CutSelection {
       cut_.add_edge(kSource, op, units(step_.seconds(writer)) + 1);
       open_.push_back(writer);
     }
-    // From the operator's side of the cut to this: kept.
+    // An edge from the operator's node to this one is cut where the tensor is kept.
     cut_.add_edge(op, node, keeping(tensor, until));
     return node;
   }

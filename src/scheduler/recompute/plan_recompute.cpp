@@ -25,7 +25,7 @@ Recompute result_of(Rewritten rewritten) {
           .peak_bytes = rewritten.peak_bytes};
 }
 
-/// The largest memories that are live at the peak, and why each is.
+/// Names the largest memories that are live at the peak, and why each is.
 std::string what_is_live(StepOrder const& step, Rewritten const& leanest) {
   struct Live {
     std::int64_t bytes;
@@ -34,7 +34,7 @@ std::string what_is_live(StepOrder const& step, Rewritten const& leanest) {
   std::vector<Live> all;
   Problem const problem(leanest.graph, step.model());
   auto const peak = static_cast<TaskId>(leanest.peak_at);
-  // Ids are the order.
+  // In the rewritten graph the ids are the order.
   std::vector<TensorId> tensor_of(problem.storages().size(), kNone);
   for (auto const& storage : problem.storages()) {
     bool const there = storage.first == kNone || storage.first <= peak;
@@ -65,8 +65,8 @@ std::string what_is_live(StepOrder const& step, Rewritten const& leanest) {
   return text;
 }
 
-/// Searches from two orders: that of least memory is the better one where memory is most short, and may be careless
-/// elsewhere; that of ids is how the step was written.
+/// Searches from two orders. The order of least memory is the better one where memory is most short, but may be
+/// careless elsewhere; the order of ids is how the step was written.
 class BudgetSearch {
  public:
   BudgetSearch(OpGraph const& graph, CostModel const& model, RecomputeOptions const& options)
@@ -94,8 +94,8 @@ class BudgetSearch {
     return best;
   }
 
-  /// The least budget for which a selection is found, between what was missed and what is known to be met; searching
-  /// for less may find one that fits after all.
+  /// Finds the least budget for which there is a selection, between a budget that was missed and one that is known to
+  /// be met. A search for less may still find a selection that fits the budget.
   std::optional<Recompute> narrow() {
     std::int64_t missed = options_.budget / 10 * 9;
     std::optional<Recompute> best;

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// Why an operator is not run a second time.
+/// Why an operator may not be run a second time.
 enum class Obstacle : std::uint8_t {
   none,
   update,      ///< it changes weights
@@ -20,10 +20,10 @@ enum class Obstacle : std::uint8_t {
 
 [[nodiscard]] Obstacle obstacle_to_repeating(OpNode const& op, RecomputeOptions const& options);
 
-/// "is an update of weights": behind the operator's name.
+/// The reason as words that follow the operator's name: "is an update of weights".
 [[nodiscard]] std::string_view words_for(Obstacle obstacle) noexcept;
 
-/// Whether a word of the name (between all that are no letters) is one that operators with random results have.
+/// Whether one of the name's words (runs of letters) is one that operators with random results have.
 [[nodiscard]] bool sounds_random(std::string_view name);
 
 }  // namespace weft

@@ -12,11 +12,11 @@ namespace weft {
 
 namespace {
 
-/// Passes of just_in_time(), where the peak is no more than this times the budget.
+/// Passes of just_in_time(); they are made where the peak is no more than kNear times the budget.
 constexpr int kPasses = 4;
 constexpr double kNear = 1.25;
 
-/// A first run has its operator's number, a second one that and the number of operators.
+/// A run: a first run has its operator's number, a second run that plus the number of operators.
 using Item = std::int32_t;
 
 class Rewriter {
@@ -43,7 +43,7 @@ class Rewriter {
  private:
   [[nodiscard]] bool runs_again(OpId op) const { return op != kNone && needed_at_[at(op)] != kNever; }
 
-  /// Where second runs are needed first, back from the end; again without those that cannot be, until all can.
+  /// Finds where second runs are needed first, from the end back; repeats without those that cannot be, until all can.
   void settle() {
     bool changed = true;
     while (changed) {
@@ -78,7 +78,7 @@ class Rewriter {
     });
   }
 
-  /// A first run that only second runs' readers would have needed is not needed itself: the second one is all there is.
+  /// Finds the first runs that are not needed: those whose readers all read the second run, which is then the only one.
   void find_moved() {
     for (OpId const op : step_.order()) {
       if (!runs_again(op) || step_.is_waited_for(op)) continue;
@@ -115,7 +115,7 @@ class Rewriter {
     }
   }
 
-  /// What a run reads in place of `tensor`; `need` is where it stands.
+  /// The tensor that a run reads in place of `tensor`; `need` is where the run stands.
   [[nodiscard]] TensorId read_by(Item item, TensorId tensor, Place need) const {
     OpId const writer = step_.writer(tensor);
     bool const second = item >= ops_;
@@ -159,7 +159,8 @@ class Rewriter {
     std::sort(result_.again.begin(), result_.again.end());
   }
 
-  /// What the run of `node` may write over, now that it reads another tensor. `writes`: in place of its own.
+  /// Sets what the run of `node` may write over, now that it reads another tensor. `writes`: its results in place of
+  /// the node's own.
   void replace_in_place(OpNode const& node, TensorId old, TensorId read, std::vector<TensorId> const& writes) {
     for (std::size_t i = 0; i < node.writes.size(); ++i) {
       OpTensor const& first = graph_.tensors[at(node.writes[i])];
@@ -175,7 +176,7 @@ class Rewriter {
     }
   }
 
-  /// What overwrites memory that a second run reads waits for that.
+  /// Lets what overwrites memory wait for second runs that read it.
   void order_overwriting() {
     for (OpId const op : step_.order()) {
       if (!runs_again(op)) continue;
@@ -219,7 +220,8 @@ class Rewriter {
     return all;
   }
 
-  /// After all that it needs, of which a gather may stand later in the order. False in a cycle.
+  /// Emits a run after all that it needs, some of which (a gather) may stand later in the order. False where there is a
+  /// cycle.
   bool emit(Item item, Place place) {
     std::vector<Item> open{item};
     while (!open.empty()) {
@@ -254,7 +256,7 @@ class Rewriter {
   }
 
   void measure(std::int64_t budget) {
-    // Ids are in the order.
+    // The ids are in the order in which operators run.
     Problem const problem(result_.graph, step_.model());
     result_.live = live_bytes(problem, problem.order());
     set_peak();
@@ -283,7 +285,7 @@ class Rewriter {
     result_.peak_at = static_cast<std::size_t>(most - result_.live.begin());
   }
 
-  /// Operators get the ids of their places.
+  /// Gives operators the ids of their places.
   void renumber(std::vector<OpId> const& order) {
     std::vector<OpId> place(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<OpId>(i);

@@ -13,14 +13,15 @@ namespace weft {
 
 namespace {
 
-/// Prices tried, from one at which hardly anything is run again to one at which all is that can be.
+/// The number of prices that are tried, from one at which hardly anything is run again to one at which all is that can
+/// be.
 constexpr int kPrices = 20;
 constexpr int kBisections = 8;
-/// Rounds in which the price of memory moves to where selections turned out to lack it.
+/// Rounds in which memory gets its price at the places where selections turned out to lack it.
 constexpr int kRounds = 4;
-/// Selections from which something is taken back, the cheapest first.
+/// From how many selections something is taken back, the cheapest first.
 constexpr std::size_t kTakenBack = 4;
-/// Pairs of operators are exchanged where there are no more candidates than this.
+/// Pairs of operators are exchanged only where there are no more candidates than this.
 constexpr std::size_t kMostExchanged = 40;
 constexpr int kMostAdded = 200;
 
@@ -57,7 +58,8 @@ std::optional<SelectionSearch::Tried> SelectionSearch::attempt(Selection const& 
   Tried tried{selection, last_.seconds, last_.peak_bytes};
   tried.selection.again.assign(tried.selection.again.size(), false);
   for (std::size_t i = 0; i < last_.original.size(); ++i) {
-    if (last_.second[i]) tried.selection.again[at(last_.original[i])] = true;  // moved ones as well
+    // Operators that were moved count as well.
+    if (last_.second[i]) tried.selection.again[at(last_.original[i])] = true;
   }
   if (last_.peak_bytes < leanest_.peak_bytes) leanest_ = last_;
   keep_best(tried);
@@ -78,8 +80,8 @@ void SelectionSearch::keep_best(Tried const& tried) {
   }
 }
 
-/// Prices at which the cut selects nothing to such at which it selects all it can; then between those next to one
-/// another of which the dearer one alone fits.
+/// Tries prices from one at which the cut selects nothing to one at which it selects all it can; then prices between
+/// two neighbours of which only the dearer one fits.
 void SelectionSearch::try_prices(std::vector<double> const& shortage) {
   auto const late = late_places(step_, shortage);
   double lowest = std::numeric_limits<double>::infinity();
@@ -120,14 +122,14 @@ void SelectionSearch::try_prices(std::vector<double> const& shortage) {
   }
 }
 
-/// What stands behind the highest peak frees nothing there.
+/// Whether running the operator again can free memory: what stands behind the highest peak frees nothing there.
 bool SelectionSearch::may_free(OpId op) const {
   auto const& live = step_.live();
   auto const peak = std::max_element(live.begin(), live.end()) - live.begin();
   return step_.may_repeat(op) && step_.place(op) < peak;
 }
 
-/// Bytes that are there for early uses between each place and the next: few where one segment of a model ends.
+/// Bytes that are held for early uses between each place and the next: few where a segment of a model ends.
 std::vector<std::int64_t> SelectionSearch::crossing(std::vector<Place> const& late) const {
   std::vector<std::int64_t> bytes(step_.order().size() + 1, 0);
   for (OpId const op : step_.order()) {
@@ -149,11 +151,11 @@ Place SelectionSearch::last_early_use(OpId op, TensorId tensor, std::vector<Plac
   return last;
 }
 
-/// Keeps only what is needed across the ends of `count` segments of about as many idle bytes each, which end where
-/// little is (T. Chen et al., arXiv:1604.06174).
+/// Tries a selection that keeps only what is needed across the ends of `count` segments. The segments have about as
+/// many idle bytes each and end where little is held (T. Chen et al., arXiv:1604.06174).
 bool SelectionSearch::try_segments(std::vector<Place> const& late, std::size_t count) {
   auto const crosses = crossing(late);
-  std::vector<double> idle(1, 0);  // bytes of what is read late, summed up
+  std::vector<double> idle(1, 0);  // by place: running sum of the bytes that are read late
   for (OpId const op : step_.order()) {
     double bytes = 0;
     for (TensorId const tensor : step_.graph().ops[at(op)].writes) {
@@ -186,7 +188,8 @@ bool SelectionSearch::try_segments(std::vector<Place> const& late, std::size_t c
   return fits;
 }
 
-/// Keeps what one layer gives another, where operators know their layer: what frameworks call checkpointing a layer.
+/// Tries a selection that keeps what one layer gives to another, where operators know their layer: frameworks call this
+/// checkpointing a layer.
 void SelectionSearch::try_layers(std::vector<Place> const& late) {
   Selection selection{std::vector<bool>(late.size(), false), late};
   for (OpId const op : step_.order()) {
@@ -217,7 +220,7 @@ void SelectionSearch::try_all_segments(std::vector<Place> const& late) {
   }
 }
 
-/// Adds what frees most bytes at the peak per second, as much at a time as the peak is too high.
+/// Adds the operators that free most bytes at the peak per second, at once as many as the peak is too high for.
 bool SelectionSearch::add_for_peak(Selection& selection, Rewritten const& now, std::vector<bool>& refused) const {
   Place const peak = now.base[now.peak_at];
   struct Candidate {
@@ -253,7 +256,7 @@ bool SelectionSearch::add_for_peak(Selection& selection, Rewritten const& now, s
     if (too_much <= 0) break;
     selection.again[at(candidate.op)] = true;
     selection.late[at(candidate.op)] = candidate.late;
-    refused[at(candidate.op)] = true;  // not a second time
+    refused[at(candidate.op)] = true;  // so that it is not tried a second time
     too_much -= candidate.bytes;
     added = true;
   }
@@ -275,7 +278,8 @@ void SelectionSearch::add_until_it_fits(Selection selection) {
   if (now && now->peak_bytes <= budget_) fitting_.push_back(*now);
 }
 
-/// Leaves out of a selection what it fits without, the dearest first: as many at a time as that holds for.
+/// Takes operators out of a selection that still fits without them, the dearest first, and as many at a time as goes
+/// well.
 void SelectionSearch::take_back(Tried const& from) {
   Selection now = from.selection;
   std::vector<OpId> chosen;
@@ -310,8 +314,8 @@ void SelectionSearch::take_back(Tried const& from) {
   }
 }
 
-/// From the best, or what comes nearest to fitting: one operator more or less, or one for another, as long as that
-/// helps.
+/// Starts from the best, or from what comes nearest to fitting, and tries one operator more, one less, or one for
+/// another, as long as that helps.
 void SelectionSearch::exchange() {
   std::vector<OpId> candidates;
   for (OpId const op : step_.order()) {
@@ -355,7 +359,7 @@ std::optional<Rewritten> SelectionSearch::run(std::int64_t budget) {
     try_prices(shortage);
     if (round == 0) try_all_segments(late_places(step_, shortage));
     if (best_ || !nearest_) break;
-    // Memory costs something where the nearest of these lacks it as well.
+    // Memory now costs something also where the nearest of these selections lacks it.
     if (!attempt(nearest_->selection)) break;
     auto const lacks = shortage_of(last_.live);
     for (double& each : shortage) each /= 2;

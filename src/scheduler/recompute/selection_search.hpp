@@ -9,12 +9,12 @@
 
 namespace weft {
 
-/// Looks for the cheapest selection whose step fits a budget.
+/// Looks for the cheapest selection whose step fits a budget; plan_recompute() uses it.
 class SelectionSearch {
  public:
   SelectionSearch(StepOrder const& step, RecomputeOptions const& options);
 
-  /// The cheapest step found that fits; none where none was found.
+  /// The cheapest step that was found and fits; none where none was found.
   [[nodiscard]] std::optional<Rewritten> run(std::int64_t budget);
   /// The step of least peak that any run() met.
   [[nodiscard]] Rewritten const& leanest() const { return leanest_; }
@@ -46,11 +46,11 @@ class SelectionSearch {
   RecomputeOptions const& options_;
   std::chrono::steady_clock::time_point began_;
   std::int64_t budget_ = 0;
-  Rewritten last_;  ///< of the last attempt
+  Rewritten last_;  ///< the step of the last attempt
   Rewritten leanest_;
   std::optional<Tried> best_;     ///< of those that fit
-  std::optional<Tried> nearest_;  ///< of those that do not: of least peak
-  std::vector<Tried> fitting_;    ///< by what found them
+  std::optional<Tried> nearest_;  ///< of those that do not fit: the one of least peak
+  std::vector<Tried> fitting_;    ///< those that fit, by what found them
 };
 
 }  // namespace weft

@@ -10,19 +10,19 @@
 
 namespace weft {
 
-/// Place of an operator in an order; kNever: none.
+/// The place of an operator in an order; kNever: no place.
 using Place = std::int32_t;
 inline constexpr Place kNever = std::numeric_limits<Place>::max();
 
-/// Bytes live while each task runs, where they run one after another.
+/// Bytes that are live while each task runs, where tasks run one after another in this order.
 [[nodiscard]] std::vector<std::int64_t> live_bytes(Problem const& problem, std::vector<TaskId> const& order);
 
-/// A graph in one order, with what a selection has to know of it.
+/// A graph in one order, with what a selection needs to know of it.
 class StepOrder {
  public:
   enum class Base : std::uint8_t {
     least_memory,  ///< low_memory_order()
-    ids,           ///< of those that can run next the lowest id
+    ids,           ///< of the operators that can run next, the one of lowest id
   };
   /// `graph` and `model` have to outlive it.
   StepOrder(OpGraph const& graph, CostModel const& model, RecomputeOptions const& options,
@@ -42,12 +42,13 @@ class StepOrder {
   [[nodiscard]] TensorId memory(TensorId tensor) const { return memory_[at(tensor)]; }
   /// The operator that writes the next state of the tensor's memory, or kNone.
   [[nodiscard]] OpId overwritten_by(TensorId tensor) const { return overwritten_by_[at(tensor)]; }
-  /// The operator writes a later state of what it reads.
+  /// Whether the operator reads the tensor and writes a later state of its memory.
   [[nodiscard]] bool writes_into(OpId op, TensorId tensor) const;
-  /// The tensor, or an equal one (the same shard, gathered again) that is there nearest to `place`.
+  /// The tensor itself, or an equal one (the same shard, gathered again), whichever is there nearest to `place`.
   [[nodiscard]] TensorId nearest_equal(TensorId tensor, Place place) const;
   [[nodiscard]] bool is_kept(TensorId tensor) const { return kept_[at(memory(tensor))]; }
-  [[nodiscard]] bool is_waited_for(OpId op) const { return waited_for_[at(op)]; }  ///< in another one's `after`
+  /// Another operator names it in `after`.
+  [[nodiscard]] bool is_waited_for(OpId op) const { return waited_for_[at(op)]; }
   [[nodiscard]] bool has_other_states(TensorId tensor) const { return states_[at(memory(tensor))] > 1; }
 
   [[nodiscard]] std::vector<std::int64_t> const& live() const { return live_; }  ///< by place

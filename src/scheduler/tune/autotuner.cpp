@@ -39,7 +39,7 @@ void check(TuningSpace const& space, AutotunerOptions const& options) {
   }
 }
 
-/// For a few numbers and words, and none of the link that is trained over.
+/// Options of a communicator that exchanges a few numbers and words: without the link that the training emulates.
 CommunicatorOptions for_exchange(CommunicatorOptions options) {
   options.emulated_link.reset();
   options.heap.reset();
@@ -64,7 +64,7 @@ void compare_ranks(Communicator& exchange, TuningSpace const& space, AutotunerOp
               fmt::format("autotuner: {}; pass the same on every rank, or each would try something else", *difference));
 }
 
-/// Steps in which something may be tried.
+/// The number of steps in which something may be tried.
 std::size_t steps_to_try(AutotunerOptions const& options) {
   auto const most = static_cast<std::size_t>(options.most_share * static_cast<double>(options.training_steps));
   return most > options.warm_up ? most - options.warm_up : 0;
@@ -89,13 +89,14 @@ class Autotuner::Impl {
     training_ = fmt::format("{}; {}; {}", space_.model, options_.workload, place);
     if (auto const& path = communicator.options().config->autotune_cache) cache_.emplace(*path);
     if (!adopt_cached() && halving_.done()) settle_untried();
+    if (!outcome_ && options_.warm_up == 0) begin_visit();
     last_end_ = Clock::now();
   }
 
   void end_step(bool counts) {
     if (outcome_) return;
     end_step(Clock::now() - last_end_, counts);
-    last_end_ = Clock::now();  // what deciding and moving took is no step's
+    last_end_ = Clock::now();  // the time that deciding and moving took belongs to no step
   }
 
   void end_step(std::chrono::nanoseconds took, bool counts) {
@@ -126,18 +127,18 @@ class Autotuner::Impl {
   AutotunerOptions options_;
   Communicator exchange_;
   SuccessiveHalving halving_;
-  std::vector<std::vector<double>> samples_;  ///< seconds, of this rank, by candidate
-  std::string training_;                      ///< what the cache knows it by
+  std::vector<std::vector<double>> samples_;  ///< seconds of this rank's steps, by candidate
+  std::string training_;                      ///< the name by which the cache knows this training
   std::optional<TunedSettings> cache_;
   std::optional<TuningOutcome> outcome_;
   std::size_t steps_ = 0;
   std::size_t current_ = 0;  ///< the candidate that is set
   std::size_t visit_steps_ = 0;
-  std::size_t in_visit_ = 0;  ///< steps of it so far
+  std::size_t in_visit_ = 0;  ///< steps of this visit so far
   Clock::time_point last_end_;
 };
 
-// Rank 0's file counts: others may have another one, or none.
+// Only rank 0's file counts: the others may have another file, or none.
 bool Autotuner::Impl::adopt_cached() {
   constexpr std::size_t kNumbers = 4;
   std::array<double, kNumbers> found{-1, 0, 0, 0};  // candidate, its time, the default's, candidates tried
@@ -169,7 +170,7 @@ void Autotuner::Impl::settle_untried() {
   tell("autotune", fmt::format("{} stays as it is: {}", outcome_->setting, why));
 }
 
-// False where a candidate cannot be had. Then what was set before still is.
+// Returns false where a candidate cannot be set; then what was set before still is.
 bool Autotuner::Impl::apply(std::size_t candidate) {
   if (candidate == current_) return true;
   try {
@@ -191,7 +192,7 @@ void Autotuner::Impl::begin_visit() {
   in_visit_ = 0;
 }
 
-// Where steps did not count, on some rank, others make up for them as long as there may be any.
+// Where steps did not count on some rank, more steps make up for them as long as there may be any.
 void Autotuner::Impl::end_visit() {
   double const cost = cost_of_current();
   std::size_t const more = halving_.visit().steps;
@@ -203,7 +204,7 @@ void Autotuner::Impl::end_visit() {
   begin_visit();
 }
 
-// NaN where some rank has no sample.
+// The cost of the current candidate; NaN where some rank has no sample.
 double Autotuner::Impl::cost_of_current() {
   std::vector<double> const mine{median(samples_[current_])};
   std::vector<double> all(static_cast<std::size_t>(exchange_.size()));

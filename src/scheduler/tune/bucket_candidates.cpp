@@ -16,7 +16,7 @@ std::string describe_size(std::size_t bytes) {
                       : fmt::format("{:g} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
 }
 
-/// A plan's tensors in its order, and what they are by number.
+/// A plan's tensors: their order, and by number what they are.
 struct Tensors {
   std::vector<std::size_t> order;
   std::vector<TensorSpec> specs;
@@ -34,11 +34,12 @@ Tensors tensors_of(BucketPlan const& plan) {
   return tensors;
 }
 
-/// Caps in an order in which the first few already span the range.
+/// The caps that are tried, in an order in which the first few already span the range.
 constexpr std::array<std::size_t, 9> kCaps{4 * kMiB, kMiB,     16 * kMiB, kMiB / 4, 64 * kMiB,
                                            2 * kMiB, 8 * kMiB, kMiB / 2,  32 * kMiB};
 
-/// The first bucket and the last are small, as by default: communication begins early and ends soon after backward.
+/// The first bucket and the last are small, as they are by default: communication then begins early and ends soon after
+/// backward.
 BucketSettings with_cap(std::size_t bytes) {
   return {{std::min(bytes, kMiB), bytes, std::min(bytes, std::max(bytes / 4, kMiB / 4))}, BucketPolicy::caps, true};
 }

@@ -9,20 +9,20 @@
 
 namespace weft {
 
-/// "buckets of 4 MiB", and what else is not usual.
+/// Names settings: "buckets of 4 MiB", and whatever else is not usual.
 [[nodiscard]] std::string describe(BucketSettings const& settings);
 
-/// Types and numbers of tensors' elements, as one word.
+/// A fingerprint of the types and sizes of all tensors, as one word.
 [[nodiscard]] std::string fingerprint(BucketPlan const& plan);
 
 struct BucketChoices {
-  std::size_t shards = 1;  ///< of a bucket
-  bool moves = true;       ///< buckets may end elsewhere
-  bool replans = false;    ///< BucketPolicy::optimal may be chosen
+  std::size_t shards = 1;  ///< in which a bucket is cut
+  bool moves = true;       ///< whether buckets may end elsewhere
+  bool replans = false;    ///< whether BucketPolicy::optimal may be chosen
 };
 
-/// What `now`, which led to `plan`, might be instead: settings that lead to other plans, or launch at other times.
-/// `set` is to set one.
+/// What might be set instead of `now`, which led to `plan`: settings that lead to other plans, or that launch at other
+/// times. `set` is the function that sets one.
 [[nodiscard]] std::vector<TuningCandidate> bucket_candidates(BucketSettings const& now, BucketPlan const& plan,
                                                              BucketChoices const& choices,
                                                              std::function<void(BucketSettings const&)> const& set);

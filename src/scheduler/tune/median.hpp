@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// Of an even number of values the mean of the two in the middle; NaN of none, and where one is NaN.
+/// The median; of an even number of values the mean of the middle two; NaN where there are none or one of them is NaN.
 [[nodiscard]] inline double median(std::vector<double> values) {
   if (values.empty() || std::any_of(values.begin(), values.end(), [](double value) { return std::isnan(value); })) {
     return std::nan("");

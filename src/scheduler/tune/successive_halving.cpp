@@ -8,10 +8,10 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kLeastVisit = 2;  // one step that does not count, and one that does
-constexpr std::size_t kVisit = 4;       // where there are steps for it
+constexpr std::size_t kVisit = 4;       // steps of a visit, where there are enough
 constexpr std::size_t kMostTurns = 4;   // visits to a candidate in a round
 
-// Challengers of the round after one of so many.
+// How many challengers are left after a round of so many.
 std::size_t half(std::size_t challengers) {
   return challengers > 1 ? (challengers + 1) / 2 : 0;
 }
@@ -20,7 +20,7 @@ std::size_t rounds_of(std::size_t challengers) {
   return challengers == 0 ? 0 : 1 + rounds_of(half(challengers));
 }
 
-// What a round takes that says anything, and with all that follow.
+// The least steps of a round that says anything; the second function includes all rounds that follow.
 std::size_t least_of_round(std::size_t challengers) {
   return (challengers + 1) * kLeastVisit;
 }
@@ -59,7 +59,7 @@ void SuccessiveHalving::report(double cost, std::size_t steps) {
   costs_[candidate] = cost;
   spent_ += steps;
   ++next_visit_;
-  if (std::isinf(cost)) {  // it is not tried again
+  if (std::isinf(cost)) {  // it cannot be set, and is not tried again
     std::erase(challengers_, candidate);
     visits_.erase(std::remove_if(visits_.begin() + static_cast<std::ptrdiff_t>(next_visit_), visits_.end(),
                                  [candidate](Visit const& later) { return later.candidate == candidate; }),
@@ -67,7 +67,7 @@ void SuccessiveHalving::report(double cost, std::size_t steps) {
   }
   if (next_visit_ == visits_.size()) {
     end_round();
-  } else if (!may_take(visit().steps)) {  // others took more than planned
+  } else if (!may_take(visit().steps)) {  // other visits took more steps than planned
     next_visit_ = visits_.size();
   }
 }

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// "a" of a, a, a; "a | b" of a, b, a.
+// The different texts, joined: "a" of a, a, a; "a | b" of a, b, a.
 std::string distinct(std::vector<std::string> const& texts) {
   std::vector<std::string> seen;
   for (std::string const& text : texts) {

@@ -12,17 +12,17 @@ namespace weft {
 struct TunedSetting {
   std::string name;
   double seconds = 0;        ///< of a step
-  std::string default_name;  ///< what it was compared with
+  std::string default_name;  ///< the setting that it was compared with
   double default_seconds = 0;
-  std::size_t candidates = 0;  ///< that were tried
+  std::size_t candidates = 0;  ///< candidates that were tried
 };
 
-/// The file that they are kept in, by what was trained on what.
+/// The file in which results are kept, by what was trained and where.
 class TunedSettings {
  public:
   explicit TunedSettings(std::string path);
 
-  /// Nothing where there is none, or none that can be: of that the file warns.
+  /// The entry of this training; nothing where there is none or it cannot be used, of which a warning tells.
   [[nodiscard]] std::optional<TunedSetting> find(std::string const& training) const;
   void add(std::string const& training, TunedSetting const& found) const;
 

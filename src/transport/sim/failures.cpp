@@ -1,7 +1,8 @@
-// What happens when a rank vanishes, or nobody can go on.
+// What happens when a rank is lost, or when no rank can go on.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "transport/sim/world.hpp"
 
@@ -17,16 +18,16 @@ void World::lose(int rank) {
   if (self.ended || self.lost) return;
   self.lost = true;
   note(TraceEvent::Kind::loss, rank);
-  // What was on its way from there or to there never comes: its memory is gone.
+  // Messages on their way from the lost rank, or to it, never arrive, since its memory is gone.
   messages_.for_each([&](MessageId, Message& message) {
     if (message.from != rank && message.to != rank) return;
-    if (message.from == rank && message.sender_done) return;  // left its buffer before
+    if (message.from == rank && message.sender_done) return;  // it has left the sender's buffer already
     message.lost = true;
     if (message.from == rank) message.arrives = kNever;
     if (message.to == rank) message.delivered = true;
   });
   if (!failure_) schedule(now_ + options_.detection, EventKind::failure, static_cast<std::uint32_t>(rank));
-  // Its strands unwind; those that wait for one another go on once these have.
+  // Strands that wait for messages, or compute, unwind now. Those that wait for other strands go on once these have.
   for (StrandId strand = 0; strand < strands_.size(); ++strand) {
     auto const& one = strands_[strand];
     if (one.rank == rank && one.asleep && one.address == nullptr && !one.ended) enter(strand);
@@ -42,6 +43,12 @@ void World::fail(ErrorCode code, std::string const& what) {
     auto const& one = strands_[strand];
     if (one.asleep && one.address == nullptr && !one.ended) wake(strand, now_);
   }
+}
+
+void World::fail_for_time() {
+  auto const days = std::chrono::duration_cast<std::chrono::hours>(kLatest).count() / 24;
+  fail(ErrorCode::invalid_argument,
+       fmt::format("it would take more than the {} days that can be simulated; are links that slow, or ranks?", days));
 }
 
 std::string World::describe_wait(Strand const& strand) const {

@@ -24,7 +24,7 @@ std::size_t page_bytes() noexcept {
   return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// Hands boost a stack that is the pool's.
+/// The allocator by which Boost gets a stack of the pool, and gives it back.
 struct Borrowed {
   StackPool* pool;
   boost::context::stack_context stack;
@@ -72,7 +72,7 @@ Fiber::Fiber(StackPool& stacks, std::function<void()> body) : body_(std::move(bo
     outside_ = std::move(from);
     body_();
     ended_ = true;
-    begin_switch(nullptr, bottom_outside_, bytes_outside_);  // for good
+    begin_switch(nullptr, bottom_outside_, bytes_outside_);  // null: this stack is left for good
     return std::move(outside_);
   });
 }

@@ -8,13 +8,13 @@
 
 namespace weft::sim {
 
-/// Stacks of one size with a guard page below each, kept for the next fiber: pages are taken when first touched, so
-/// that thousands cost little more than what they use. Not thread-safe; outlives its fibers.
+/// Stacks of one size with a guard page below each, which are kept for later fibers. Pages are taken when first
+/// touched, so thousands of stacks cost little more than what they use. Not thread-safe; must outlive its fibers.
 class StackPool {
  public:
   static constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 
-  /// Instrumented code has larger frames.
+  /// `bytes`: of each stack; the default is larger in builds with sanitizers, whose frames are larger.
   explicit StackPool(std::size_t bytes = default_bytes());
   StackPool(StackPool const&) = delete;
   StackPool& operator=(StackPool const&) = delete;
@@ -31,25 +31,26 @@ class StackPool {
   std::vector<boost::context::stack_context> free_;
 };
 
-/// A function that can be left in the middle and gone on with. `body` does not throw and has ended before this goes.
+/// A function that can be left in the middle and resumed later. `body` must not throw, and must have ended before the
+/// Fiber is destroyed.
 class Fiber {
  public:
   Fiber(StackPool& stacks, std::function<void()> body);
 
-  /// From outside: goes on with the body until it calls leave() or ends.
+  /// For callers outside: resumes the body until it calls leave() or ends.
   void enter();
-  /// From inside.
+  /// For the body: returns to the caller of enter().
   void leave();
   [[nodiscard]] bool has_ended() const noexcept { return ended_; }
 
  private:
-  /// What the C++ run-time library keeps for each thread of exceptions in flight, and a fiber needs of its own.
+  /// What the C++ run-time library keeps per thread about exceptions in flight; each fiber needs its own.
   struct Exceptions {
     void* caught = nullptr;
     unsigned uncaught = 0;
   };
 
-  /// Sanitizers are told whenever the stack changes. `memory` is what they keep of the stack that is left.
+  /// Tells sanitizers that the stack changes. `memory`: where they keep what they need of the stack that is left.
   void begin_switch(void** memory, void const* bottom, std::size_t bytes) noexcept;
   void end_switch(void* memory) noexcept;
   void swap_exceptions() noexcept;

@@ -16,7 +16,7 @@ namespace weft::sim {
 struct Message {
   int from = 0;
   int to = 0;
-  std::uint64_t number = 0;  ///< of those from `from` to `to`
+  std::uint64_t number = 0;  ///< among the messages from `from` to `to`
   std::size_t sent_bytes = 0;
   std::size_t recv_bytes = 0;
   std::byte const* source = nullptr;
@@ -24,26 +24,26 @@ struct Message {
   bool has_sender = false;    ///< the send has begun
   bool has_receiver = false;  ///< the receive has begun
   bool carries_data = true;
-  bool sender_done = false;  ///< has waited, or was lost
+  bool sender_done = false;  ///< the sender has waited for it
   bool receiver_done = false;
-  bool delivered = false;        ///< its bytes are at the receiver's
-  bool lost = false;             ///< with one of its ranks
-  std::vector<std::byte> bytes;  ///< once the sender may write its buffer, and the receiver has not got it
-  Network::Route route;          ///< once it is on its way
-  std::uint32_t next_link = 0;   ///< of the route
+  bool delivered = false;        ///< the receiver has its bytes, or was lost
+  bool lost = false;             ///< one of its ranks was lost
+  std::vector<std::byte> bytes;  ///< a copy, between the end of the send and the end of the receive
+  Network::Route route;          ///< valid once it is on its way
+  std::uint32_t next_link = 0;   ///< the next link of the route that it passes
   bool on_its_way = false;
   Time leaves = kNever;              ///< when the sender's buffer is free; known once it has begun to leave
   Time last_byte{};                  ///< when the last byte leaves the busiest link so far
   Time arrives = kNever;             ///< known once it has passed all links
-  std::uint32_t sends = kNobody;     ///< the strand that waits to be rid of it
-  std::uint32_t receives = kNobody;  ///< the one that waits for it
+  std::uint32_t sends = kNobody;     ///< the strand that waits for the send
+  std::uint32_t receives = kNobody;  ///< the strand that waits for the receive
 
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 };
 
 using MessageId = std::uint32_t;
 
-/// What two ranks' messages are matched by: those of a channel among themselves.
+/// The key by which two ranks' messages match: one direction between them on one channel.
 struct Path {
   static constexpr unsigned kRankBits = 20;
 
@@ -57,15 +57,15 @@ struct Path {
   }
 };
 
-/// All messages that some rank still has to do with, found by number or by their ranks.
+/// All messages that both sides are not yet done with. Sends and receives of a path match in their order.
 class Messages {
  public:
-  /// The message that the next send (or receive) on a path is part of: one that the other side began, or new.
+  /// The message of the next send (or receive) on a path: one that the other side has begun, or else a new one.
   [[nodiscard]] MessageId begin_send(Path const& path);
   [[nodiscard]] MessageId begin_recv(Path const& path);
   [[nodiscard]] Message& operator[](MessageId id) noexcept { return all_[id]; }
   [[nodiscard]] Message const& operator[](MessageId id) const noexcept { return all_[id]; }
-  /// Both sides are done with it.
+  /// Ends a message that both sides are done with.
   void release(MessageId id);
   /// Calls `visit(id, message)` for every message that is not released.
   template <typename Visit>
@@ -76,7 +76,7 @@ class Messages {
   }
 
  private:
-  /// What two ranks have in one direction: messages that only one side has begun, oldest first.
+  /// The state of a path. `waiting`: messages that only one side has begun, oldest first.
   struct Pair {
     std::uint64_t sends = 0;
     std::uint64_t recvs = 0;

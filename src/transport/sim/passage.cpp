@@ -1,4 +1,4 @@
-// How messages pass the links, and where their bytes are meanwhile.
+// How messages pass the links, and where their bytes are until they arrive.
 #include <algorithm>
 #include <cstring>
 
@@ -21,15 +21,17 @@ void World::advance(MessageId id) {
     auto const index = message.route.links[message.next_link];
     auto const& link = network_.links()[index];
     auto const begins = std::max(now_, link_free_[index]);
-    auto const busy = link.gap + from_seconds(static_cast<double>(message.sent_bytes) * link.seconds_per_byte);
-    link_free_[index] = begins + busy;
-    message.last_byte = std::max(message.last_byte, begins + busy);
+    auto const busy = later(link.gap, from_seconds(static_cast<double>(message.sent_bytes) * link.seconds_per_byte));
+    auto const ends = later(begins, busy);
+    if (ends > kLatest) return fail_for_time();
+    link_free_[index] = ends;
+    message.last_byte = std::max(message.last_byte, ends);
     if (message.next_link == 0) {
-      message.leaves = begins + busy;
+      message.leaves = ends;
       if (message.sends != Message::kNobody) wake(message.sends, message.leaves);
     }
     ++message.next_link;
-    // The first byte reaches the next link only then: what gets there before goes first.
+    // The first byte reaches the next link only at `begins`; messages that get there before that go first.
     if (begins > now_ && !link.carries_many && message.next_link < message.route.count)
       return schedule(begins, EventKind::advance, id);
   }
@@ -38,7 +40,8 @@ void World::advance(MessageId id) {
 
 void World::finish_route(MessageId id) {
   auto& message = messages_[id];
-  message.arrives = message.last_byte + message.route.latency + jitter_of(message);
+  message.arrives = later(message.last_byte, later(message.route.latency, jitter_of(message)));
+  if (message.arrives > kLatest) return fail_for_time();
   if (message.receives != Message::kNobody) wake(message.receives, message.arrives);
 }
 
@@ -55,7 +58,7 @@ Time World::jitter_of(Message const& message) const noexcept {
 
 void World::complete_send(Message& message) {
   message.sender_done = true;
-  // The sender may write its buffer from now on; the receiver takes its bytes when they arrive.
+  // The sender may write its buffer from now on, so the bytes are copied for the receiver to take when they arrive.
   if (message.delivered || !message.carries_data || message.sent_bytes == 0) return;
   message.bytes.assign(message.source, message.source + message.sent_bytes);
 }

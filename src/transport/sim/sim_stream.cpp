@@ -29,7 +29,7 @@ void SimStream::run(World& world, Queue& queue) noexcept {
     auto task = std::move(queue.tasks.front());
     queue.tasks.pop_front();
     task();
-    task = nullptr;  // what it captured is gone before synchronize() returns
+    task = nullptr;  // what it captured is destroyed before synchronize() returns
     ++queue.ran;
     world.wake(&queue.ran);
   }

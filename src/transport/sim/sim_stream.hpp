@@ -11,10 +11,11 @@ namespace weft::sim {
 
 class World;
 
-/// An in-order queue whose tasks take virtual time: a strand of the rank that made it.
+/// A Stream of the CPU in a simulation: an in-order queue whose tasks take virtual time, run by a strand of the rank
+/// that made it.
 ///
-/// Destruction waits for what is enqueued. When the last reference is dropped by one of its own tasks it does not, and
-/// the strand ends after its queue has drained.
+/// Destruction waits for what is enqueued. Where one of its own tasks drops the last reference it does not wait; the
+/// strand then ends after its queue has drained.
 class SimStream final : public Stream::Impl {
  public:
   explicit SimStream(World& world);
@@ -38,7 +39,7 @@ class SimStream final : public Stream::Impl {
   static void run(World& world, Queue& queue) noexcept;
 
   World& world_;
-  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();  ///< shared with the strand, which may outlive this
+  std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();  ///< shared with the strand, which may live longer
   std::uint32_t strand_;
 };
 

@@ -5,7 +5,7 @@
 namespace weft::sim {
 
 void Outcome::rethrow() const {
-  // A rank that only heard of another's failure is not the first.
+  // Errors of ranks that only heard of another's failure come last.
   std::exception_ptr consequence;
   for (auto const& error : errors) {
     if (!error) continue;

@@ -14,7 +14,7 @@
 namespace weft::sim {
 namespace {
 
-constexpr std::size_t kPhantomBytes = std::size_t{1} << 42;  // of addresses
+constexpr std::size_t kPhantomBytes = std::size_t{1} << 42;  // addresses only, without memory
 constexpr std::byte kNonsense{0xa5};
 
 std::uint64_t mix(std::uint64_t value) noexcept {
@@ -23,7 +23,7 @@ std::uint64_t mix(std::uint64_t value) noexcept {
   return value ^ (value >> 31U);
 }
 
-/// A request is a message and a side of it.
+/// A request stands for a message and for a side of it.
 Transport::Request request_of(MessageId id, bool sends) noexcept {
   return static_cast<Transport::Request>((std::uint64_t{id} + 1) * 2 + (sends ? 1 : 0));
 }
@@ -66,7 +66,7 @@ Outcome World::run(std::function<void(Transport&)> const& body) {
   for (auto const& slow : options_.stragglers) delays[static_cast<std::size_t>(slow.rank)] += slow.delay;
   for (std::size_t r = 0; r < ranks_.size(); ++r) start(delays[r], static_cast<int>(r), body);
   for (auto const& loss : options_.losses) schedule(loss.at, EventKind::loss, static_cast<std::uint32_t>(loss.rank));
-  // Streams may outlive their ranks by what is left to do in them.
+  // Also runs strands of streams that still have tasks after their ranks have ended.
   while (running_ > 0 || (alive_ > 0 && !events_.empty())) {
     if (events_.empty()) {
       fail(ErrorCode::timeout, describe_deadlock());
@@ -123,7 +123,7 @@ void World::live(int rank, std::function<void(Transport&)> const& body) {
     outcome_.errors[index] = std::current_exception();
     failure = "something that is no std::exception was thrown";
   }
-  if (self.lost) outcome_.errors[index] = nullptr;  // there is nobody any more to tell of what they saw
+  if (self.lost) outcome_.errors[index] = nullptr;  // a lost rank has no outcome, only Lost to unwind it
   self.ended = true;
   strands_[index].ended = true;
   --running_;
@@ -158,7 +158,7 @@ void World::enter(StrandId strand) {
   auto const before = std::exchange(running_strand_, strand);
   self.fiber->enter();
   running_strand_ = before;
-  if (self.ended) self.fiber.reset();  // its stack is another's from now on
+  if (self.ended) self.fiber.reset();  // gives its stack back
 }
 
 void World::leave(Time until) {
@@ -186,7 +186,7 @@ void World::wait(void const* address, TimePoint until) noexcept {
   constexpr auto kFar = TimePoint(std::chrono::hours(24 * 50));
   sleepers_[address].push_back(strand);
   strands_[strand].address = address;
-  // A moment that is no whole nanosecond has come once the next one has.
+  // now() rounds down to whole nanoseconds, so `until` may lie a little before now_.
   leave(until < kFar ? std::max(now_, Time(until.time_since_epoch())) : kNever);
   strands_[strand].address = nullptr;
   auto const found = sleepers_.find(address);
@@ -293,8 +293,12 @@ void World::reduced(int rank, std::size_t bytes) {
 void World::pass(int rank, Time duration) {
   auto const& self = ranks_[static_cast<std::size_t>(rank)];
   if (self.lost) throw Lost{};
-  auto const until = now_ + duration;
-  // Who computes hears of others' failures afterwards.
+  auto const until = later(now_, duration);
+  if (until > kLatest) {
+    fail_for_time();
+    check(rank);
+  }
+  // A failure may wake the strand, but it computes to the end, and hears of the failure afterwards.
   while (now_ < until) {
     leave(until);
     if (self.lost) throw Lost{};

@@ -20,14 +20,14 @@ namespace weft::sim {
 
 class RankTransport;
 
-/// Where a message goes, and whether there are bytes in it.
+/// Messages of one channel match only each other. The simulation may carry bytes on one channel, and sizes on another.
 struct Channel {
   std::uint32_t number = 0;
   bool carries_data = true;
 };
 
-/// All ranks of a simulation, the clock, and what is on its way between them. While it runs it is its thread's
-/// Timeline: a rank's streams are strands beside the one that runs its body.
+/// All ranks of a simulation, the clock, and what is on its way between ranks. While it runs, it is the Timeline of its
+/// thread. Each rank has a strand that runs its body, and one beside it for each of its streams.
 class World final : public Timeline {
  public:
   World(Topology const& topology, Options const& options);
@@ -35,25 +35,25 @@ class World final : public Timeline {
 
   [[nodiscard]] Outcome run(std::function<void(Transport&)> const& body);
 
-  // What RankTransport calls, from a strand of `rank`.
+  // For RankTransport, from a strand of `rank`.
   [[nodiscard]] Transport::Request start_send(Channel const& channel, int rank, int to,
                                               std::span<std::byte const> bytes);
   [[nodiscard]] Transport::Request start_recv(Channel const& channel, int rank, int from, std::span<std::byte> bytes);
   void wait(int rank, Transport::Request& request);
   void reduced(int rank, std::size_t bytes);
-  /// Lets time pass for the strand that runs.
+  /// Lets time pass for the running strand.
   void pass(int rank, Time duration);
   [[nodiscard]] Time virtual_now() const noexcept { return now_; }
   [[nodiscard]] Topology const& topology() const noexcept { return topology_; }
   [[nodiscard]] double slowness(int rank) const noexcept { return ranks_[static_cast<std::size_t>(rank)].slowness; }
   [[nodiscard]] int size() const noexcept { return network_.size(); }
-  /// Made when first asked for. @throws Error{out_of_memory}
+  /// See Transport::phantom(). Made at the first call. @throws Error{out_of_memory}
   [[nodiscard]] std::byte* phantom();
-  /// One that nobody has.
+  /// The number of a channel that is not in use.
   [[nodiscard]] std::uint32_t new_channel() noexcept { return next_channel_++; }
   /// Fails all ranks' pending and later calls.
   void fail(ErrorCode code, std::string const& what);
-  /// The rank whose strand runs. Inside bodies and tasks of streams.
+  /// The rank of the running strand. To be called inside bodies and tasks of streams.
   [[nodiscard]] int running_rank() const noexcept { return strands_[running_strand_].rank; }
 
   // Timeline
@@ -62,15 +62,15 @@ class World final : public Timeline {
   void wake(void const* address) noexcept override;
   [[nodiscard]] std::shared_ptr<Stream::Impl> make_stream(StreamOptions const& options) override;
 
-  // What streams call.
+  // For streams.
   using StrandId = std::uint32_t;
-  /// Begins `body`, which does not throw, beside what runs now, for the same rank.
+  /// Makes a strand of the running rank that runs `body` beside the running strand. `body` must not throw.
   [[nodiscard]] StrandId start_strand(std::function<void()> body);
   [[nodiscard]] bool is_running(StrandId strand) const noexcept { return running_strand_ == strand; }
   [[nodiscard]] bool has_ended(StrandId strand) const noexcept { return strands_[strand].ended; }
 
  private:
-  /// Unwinds the strands of a rank that vanished.
+  /// Thrown in the strands of a rank that was lost, to unwind them.
   struct Lost final : std::exception {
     [[nodiscard]] char const* what() const noexcept override { return "this simulated rank was lost"; }
   };
@@ -78,7 +78,7 @@ class World final : public Timeline {
   enum class EventKind : std::uint8_t { wake, advance, loss, failure };
   struct Event {
     Time at{};
-    std::uint64_t order = 0;  ///< of those at the same time
+    std::uint64_t order = 0;  ///< among events at the same time
     EventKind kind = EventKind::wake;
     std::uint32_t subject = 0;  ///< strand, message or rank
     std::uint32_t token = 0;    ///< wake: which of the strand's sleeps it ends
@@ -87,20 +87,20 @@ class World final : public Timeline {
       return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
   };
-  /// What runs by turns.
+  /// A flow of execution of a rank. One strand runs at a time, until it leaves its fiber.
   struct Strand {
     int rank = 0;
     std::unique_ptr<Fiber> fiber;
     std::uint32_t token = 0;
-    bool asleep = false;            ///< its fiber has left, until it is woken
-    void const* address = nullptr;  ///< what it waits for, if that is no message: failures do not wake it
+    bool asleep = false;            ///< has left its fiber, until it is woken
+    void const* address = nullptr;  ///< where it waits in wait(address, until): failures do not wake it then
     bool ended = false;
     std::optional<MessageId> awaits;
   };
-  /// Those of the same index begin with the rank's strand.
+  /// The strand with the rank's index runs its body.
   struct Rank {
     std::unique_ptr<RankTransport> transport;
-    std::uint64_t pending = 0;  ///< requests that were not waited for
+    std::uint64_t pending = 0;  ///< requests that were not waited for yet
     bool ended = false;
     bool lost = false;
     double slowness = 1;
@@ -111,18 +111,18 @@ class World final : public Timeline {
   void schedule(Time at, EventKind kind, std::uint32_t subject, std::uint32_t token = 0);
   void handle(Event const& event);
   void enter(StrandId strand);
-  /// Leaves the strand that runs until `until`, or until wake() where that is never.
+  /// Leaves the running strand until `until` or wake(), whichever comes first.
   void leave(Time until);
-  /// The same. @throws as check() does
+  /// The same; @throws as check() does afterwards.
   void sleep(Time until);
   void wake(StrandId strand, Time at);
   /// @throws the failure of the simulation, if there is one, or Lost.
   void check(int rank);
   void check_peer(int rank, int peer, char const* what) const;
 
-  /// Both sides, or an eager sender, are there: it leaves.
+  /// Sends the message on its way: both sides have begun it, or it is short enough to leave before the receive.
   void depart(MessageId id);
-  /// Passes links as far as they are free now.
+  /// Lets the message pass links, as far as they are free now.
   void advance(MessageId id);
   void finish_route(MessageId id);
   [[nodiscard]] Time jitter_of(Message const& message) const noexcept;
@@ -133,7 +133,8 @@ class World final : public Timeline {
   void lose(int rank);
   [[nodiscard]] std::string describe_deadlock() const;
   [[nodiscard]] std::string describe_wait(Strand const& strand) const;
-  /// Nobody can be told: what waits waits for its own rank.
+  void fail_for_time();  ///< where something would end after kLatest
+  /// Ends the program: what waits, waits for its own rank, so no call could throw an error.
   [[noreturn]] void give_up() const;
 
   void note(TraceEvent::Kind kind, int rank, int peer = -1, std::uint64_t number = 0, std::uint64_t bytes = 0);
@@ -151,18 +152,18 @@ class World final : public Timeline {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t scheduled_ = 0;
   Time now_{};
-  int running_ = 0;  ///< ranks that have not ended
-  int alive_ = 0;    ///< strands that have not
+  int running_ = 0;  ///< number of ranks that have not ended
+  int alive_ = 0;    ///< number of strands that have not ended
   std::uint32_t next_channel_ = 1;
   std::optional<Error> failure_;
   Outcome outcome_;
   std::byte* phantom_ = nullptr;
 };
 
-/// A rank's end of a channel.
+/// A rank's end of a channel, as a Transport.
 class RankTransport final : public Transport {
  public:
-  /// `members`: those of the channel's, in the order of their ranks there; null: all.
+  /// `members`: the ranks of the world that the channel joins, in the order of their ranks in it; null: all.
   RankTransport(World& world, int rank, Channel channel, std::shared_ptr<std::vector<int> const> members = nullptr);
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }

@@ -3,29 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "core/abort_text.hpp"
+#include "core/copy_text.hpp"
 
 namespace weft::ucx {
 namespace {
 
-constexpr int kPollsPerLook = 64;  // looks at the clock
-/// Longer than a small call takes; waking up afterwards costs little beside the wait. Polling for longer keeps what the
-/// kernel does for connections from this core, which may be the only one.
+constexpr int kPollsPerLook = 64;  // polls between calls of examine()
+/// How long a wait polls before it sleeps: longer than a small call takes, and waking up afterwards costs little beside
+/// the wait. Polling for longer would keep the kernel's work for connections off this core, which may be the only one.
 constexpr auto kPatience = std::chrono::microseconds(50);
 constexpr auto kStreamPatience = std::chrono::microseconds(20);       // a communication thread beside computation
-constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where another library wants to move on, too
-/// Since the call before began, which has heard what there was while it waited. Listening takes the kernel a
-/// microsecond.
+constexpr auto kNapBetweenProgress = std::chrono::microseconds(200);  // where another library needs progress, too
+/// A call that begins so soon after the one before does not listen: that one has heard all notices while it waited, and
+/// listening takes the kernel a microsecond.
 constexpr auto kJustListened = std::chrono::microseconds(50);
-/// For notices to leave before an error is thrown.
+/// How long notices get to leave before an error is thrown.
 constexpr auto kLastNotices = std::chrono::milliseconds(200);
-/// For the word of a failure to come after its consequences.
+/// How long this rank waits for the notice of a failure after a connection has broken, which may be its consequence.
 constexpr auto kHearOut = std::chrono::milliseconds(500);
-/// Up to so many ranks, those that leave tell even those that they have never talked to.
+/// Up to so many ranks are all connected. With more, each connects to those 1, 2, 4, … ranks away in both directions:
+/// news reaches all in as many steps as there are such distances, whichever rank dies, and no rank needs to connect
+/// while others end.
 constexpr int kFewRanks = 64;
 
 template <typename T>
@@ -66,16 +70,24 @@ void Channel::exchange_addresses(Bootstrap& bootstrap) {
 }
 
 Channel::~Channel() {
-  Notice notice;
+  auto notice = has_failed() ? failure() : Notice();
   notice.kind = Notice::Kind::left;
   notice.sequence = latest_.load();
   tell_all(notice, size_ <= kFewRanks && !has_failed());
   worker_.flush_notices(Clock::now() + kLastNotices);
 }
 
+bool Channel::is_acquaintance(int peer) const noexcept {
+  if (peer == rank_) return false;
+  auto const distance = static_cast<unsigned>((peer - rank_ + size_) % size_);
+  return size_ <= kFewRanks || std::has_single_bit(distance) ||
+         std::has_single_bit(static_cast<unsigned>(size_) - distance);
+}
+
 void Channel::connect(Purpose const& purpose) {
-  if (size_ > kFewRanks) return;
-  tell_all(Notice{}, true);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (is_acquaintance(peer)) tell(Notice{}, peer);
+  }
   for (int peer = 0; peer < size_; ++peer) {
     await(
         purpose, [&] { return has_greeted(peer); }, peer);
@@ -130,17 +142,16 @@ void Channel::look_around(Purpose purpose, std::function<bool()> const& ready, i
 
 void Channel::examine(Purpose const& purpose, std::function<bool()> const& ready, int peer, Clock::duration waited) {
   if (peer == kNobody) return;
-  if (worker_.first_broken() >= 0) {
-    worker_.progress();
-    if (ready()) return;
-    throw_if_failed(&purpose);
-    look_for_the_lost(purpose, peer);
-  }
   auto const limit = Clock::duration(purpose.timeout);
-  if (waited >= limit / 4) {
-    look_for_the_lost(purpose, peer);
-    say_here(purpose, peer);
+  if (worker_.first_broken() >= 0 || waited >= limit / 4) {
+    if (auto const lost = find_lost(purpose, peer); lost != kNobody) {
+      listen();
+      if (ready()) return;  // what the lost rank sent before may have come together with the notice that it left
+      throw_if_failed(&purpose);
+      lose(purpose, lost);
+    }
   }
+  if (waited >= limit / 4) say_here(purpose, peer);
   if (waited < limit) return;
   auto const culprit = find_culprit(purpose, peer);
   auto const who = culprit == kNobody ? std::string("some rank") : fmt::format("rank {}", culprit);
@@ -150,7 +161,7 @@ void Channel::examine(Purpose const& purpose, std::function<bool()> const& ready
                         who, purpose.describe(), purpose.timeout.count(), rank(), hosts_.where_is(culprit)));
 }
 
-void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
+int Channel::find_lost(Purpose const& purpose, int peer) {
   auto const is_lost = [&](int other) {
     auto const index = static_cast<std::size_t>(other);
     std::lock_guard const lock(mutex_);
@@ -158,15 +169,16 @@ void Channel::look_for_the_lost(Purpose const& purpose, int peer) {
     if (left != Known::kStays) return purpose.sequence == 0 || left < purpose.sequence;
     return worker_.is_broken(other);
   };
-  if (peer != rank() && is_lost(peer)) lose(purpose, peer);
-  if (purpose.sequence == 0) return;  // a message, which is nobody else's business
+  if (peer != rank() && is_lost(peer)) return peer;
+  if (purpose.sequence == 0) return kNobody;  // a message concerns no rank but its peer
   for (int other = 0; other < size(); ++other) {
-    if (other != rank() && is_lost(other)) lose(purpose, other);
+    if (other != rank() && is_lost(other)) return other;
   }
+  return kNobody;
 }
 
-/// Ranks that have heard of a failure close their connections to those that they owe something, which may not have
-/// heard of it yet: what broke a connection is most often on its way.
+/// Waits a little for the notice of a failure. A rank that has heard of one closes its connections to ranks that it
+/// owes messages, and these may not have heard of it yet: the cause of a broken connection is most often on its way.
 void Channel::hear_out(Purpose const& purpose, int peer) {
   auto const deadline = Clock::now() + kHearOut;
   while (Clock::now() < deadline && !has_left(peer)) {
@@ -223,7 +235,8 @@ void Channel::say_here(Purpose const& purpose, int peer) noexcept {
 
 int Channel::find_culprit(Purpose const& purpose, int peer) {
   if (purpose.sequence == 0) return peer;
-  // Who waits has said so every eighth of the limit; who stopped before this rank began to wait is silent for longer.
+  // A rank that waits says so every eighth of the limit; one that stopped before this rank began to wait has been
+  // silent for longer.
   auto const since = Clock::now() - purpose.timeout / 4 * 3;
   std::lock_guard const lock(mutex_);
   auto const is_silent = [&](int other) {
@@ -234,11 +247,11 @@ int Channel::find_culprit(Purpose const& purpose, int peer) {
     if (is_silent(at)) return at;
     at = known_[static_cast<std::size_t>(at)].waits_for;
   }
-  // They wait for one another, such as for any of several, of whom they can tell only one.
+  // The ranks wait for one another in a circle: one that waits for any of several can name only one of them.
   for (int other = 0; other < size(); ++other) {
     if (is_silent(other)) return other;
   }
-  // All are there, and something has got lost: most likely where the way leads to another host.
+  // All ranks wait, so something has got lost: most likely where the way leads to another host.
   for (int step = 0, from = rank(), at = peer; step < size() && at >= 0; ++step) {
     if (hosts_.are_apart(from, at)) return at;
     from = std::exchange(at, known_[static_cast<std::size_t>(at)].waits_for);
@@ -260,7 +273,10 @@ void Channel::hear(std::span<std::byte const> bytes) noexcept {
       known.waits_for = notice.waits_for;
       known.heard = Clock::now();
       break;
-    case Notice::Kind::left: known.left = notice.sequence; break;
+    case Notice::Kind::left:
+      known.left = notice.sequence;
+      if (notice.message[0] != '\0') note_failure(static_cast<ErrorCode>(notice.code), notice.message);
+      break;
     case Notice::Kind::failed: note_failure(static_cast<ErrorCode>(notice.code), notice.message); break;
     case Notice::Kind::contradicted: known.contradicted = true; break;
   }
@@ -286,7 +302,7 @@ bool Channel::has_left(int peer) {
 
 bool Channel::has_greeted(int peer) {
   std::lock_guard const lock(mutex_);
-  return peer == rank_ || size_ > kFewRanks || known_[static_cast<std::size_t>(peer)].greeted;
+  return !is_acquaintance(peer) || known_[static_cast<std::size_t>(peer)].greeted;
 }
 
 void Channel::contradict(int peer) noexcept {
@@ -311,17 +327,27 @@ void Channel::note_failure(ErrorCode code, std::string const& message) noexcept 
   failed_.store(true);
 }
 
-void Channel::fail(ErrorCode code, std::string const& message) noexcept {
+Channel::Notice Channel::failure() noexcept {
   Notice notice;
+  notice.kind = Notice::Kind::failed;
+  std::lock_guard const lock(mutex_);
+  notice.code = static_cast<std::uint32_t>(code_);
+  copy_text(message_, notice.message);
+  return notice;
+}
+
+void Channel::fail(ErrorCode code, std::string const& message) noexcept {
   {
     std::lock_guard const lock(mutex_);
     if (failed_.load()) return;
     note_failure(code, message);
-    notice.kind = Notice::Kind::failed;
-    notice.code = static_cast<std::uint32_t>(code_);
-    message_.copy(notice.message, sizeof notice.message - 1);
   }
-  tell_all(notice, true);
+  told_failure_.store(true);
+  tell_failure();
+}
+
+void Channel::tell_failure() noexcept {
+  tell_all(failure(), size_ <= kFewRanks);
   worker_.wake();
   worker_.flush_notices(Clock::now() + kLastNotices);
 }
@@ -334,6 +360,8 @@ void Channel::fail_with(ErrorCode code, std::string const& message) {
 
 void Channel::throw_if_failed(Purpose const* during) {
   if (!has_failed()) return;
+  // Where ranks are few, the one that found the failure has told all. Where they are many, each passes it on, once.
+  if (size_ > kFewRanks && !told_failure_.exchange(true)) tell_failure();
   std::lock_guard const lock(mutex_);
   if (code_ != ErrorCode::aborted || during == nullptr) throw Error(code_, message_);
   throw Error(code_, interrupting(message_, rank_, during->describe()));

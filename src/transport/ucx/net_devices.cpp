@@ -45,7 +45,7 @@ std::string address_bytes(sockaddr const* address) {
   return {};
 }
 
-/// One for every address of those that are up.
+/// The interfaces that are up, with an entry for every address.
 std::vector<Interface> list_interfaces() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};
@@ -71,7 +71,7 @@ std::vector<std::string> infiniband_ports() {
   return ports;
 }
 
-/// The interface that datagrams to `host` would leave by; empty where nothing tells.
+/// The interface by which datagrams to `host` would leave; empty where that cannot be found out.
 std::string interface_towards(char const* host, std::vector<Interface> const& all) {
   if (host == nullptr || *host == '\0') return {};
   addrinfo hints{};
@@ -80,7 +80,7 @@ std::string interface_towards(char const* host, std::vector<Interface> const& al
   if (getaddrinfo(host, "9", &hints, &found) != 0) return {};
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> const owner(found, &freeaddrinfo);
   for (auto const* each = found; each != nullptr; each = each->ai_next) {
-    int const probe = socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);  // sends nothing
+    int const probe = socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);  // it sends nothing
     if (probe < 0) continue;
     sockaddr_storage here{};
     socklen_t length = sizeof here;
@@ -110,14 +110,14 @@ std::string interface_of_default_route() {
   return {};
 }
 
-std::string choose_interface(bool several_hosts) {
+std::string choose_interface(bool several_machines) {
   auto const all = list_interfaces();
   std::vector<std::string> names;
   for (auto const& each : all) {
     auto const known = std::find(names.begin(), names.end(), each.name) != names.end();
     if (!each.is_loopback && !known) names.push_back(each.name);
   }
-  if (!several_hosts || names.empty()) return "lo";
+  if (!several_machines || names.empty()) return "lo";
   if (names.size() == 1) return names.front();
   auto towards = interface_towards(std::getenv("MASTER_ADDR"), all);
   if (!towards.empty()) return towards;
@@ -129,8 +129,8 @@ std::string choose_interface(bool several_hosts) {
                           fmt::join(names, ", ")));
 }
 
-/// UCX would only say that it reaches nobody. What is no plain name, such as an InfiniBand port or a pattern, is UCX's
-/// to judge.
+/// Refuses names of interfaces that are not up; UCX would only say that it reaches nobody. Names that are not plain,
+/// such as an InfiniBand port or a pattern, are left to UCX.
 void refuse_unknown(std::string const& devices) {
   std::set<std::string> known{"all"};
   for (auto const& each : list_interfaces()) known.insert(each.name);
@@ -149,14 +149,14 @@ void refuse_unknown(std::string const& devices) {
 
 }  // namespace
 
-std::string choose_net_devices(std::optional<std::string> const& told, bool several_hosts) {
+std::string choose_net_devices(std::optional<std::string> const& told, bool several_machines) {
   if (told) {
     refuse_unknown(*told);
     return *told;
   }
   if (std::getenv("UCX_NET_DEVICES") != nullptr) return {};
   auto devices = infiniband_ports();
-  devices.push_back(choose_interface(several_hosts));
+  devices.push_back(choose_interface(several_machines));
   return fmt::format("{}", fmt::join(devices, ","));
 }
 

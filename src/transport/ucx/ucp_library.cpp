@@ -15,7 +15,7 @@ std::shared_ptr<UcpLibrary const> UcpLibrary::open() {
   }
   auto library = std::make_shared<UcpLibrary>();
   auto const find = [&]<typename Function>(Function& function, char const* name) {
-    // libucs, which libucp needs, is found through it.
+    // Finds the functions of libucs too, since libucp depends on it.
     function = reinterpret_cast<Function>(dlsym(handle, name));
     if (function == nullptr) {
       throw Error(ErrorCode::unsupported, fmt::format("UCX lacks {}: install libucx0, 1.13 or newer", name));

@@ -6,8 +6,8 @@
 
 namespace weft::ucx {
 
-/// Every function that Weft calls of UCX, named after it and with its meaning, in a library that is opened at run time:
-/// loading it puts hooks and signal handlers into a process, which those that do not use UCX keep out.
+/// The functions of UCX that Weft calls, under UCX's names and with its meaning. The library is opened at run time,
+/// since loading it installs hooks and signal handlers, which processes that do not use UCX should not get.
 struct UcpLibrary {
 #define WEFT_UCP_FUNCTIONS(apply)                                                                                      \
   apply(ucp_init_version) apply(ucp_cleanup) apply(ucp_config_read) apply(ucp_config_modify) apply(ucp_config_release) \
@@ -25,11 +25,11 @@ struct UcpLibrary {
   WEFT_UCP_FUNCTIONS(WEFT_UCP_MEMBER)
 #undef WEFT_UCP_MEMBER
 
-  /// libucp.so.0 as the loader finds it, or the process has it already. It stays open until the process ends.
+  /// Opens libucp.so.0 as the loader finds it, or as the process has it already. It stays open until the process ends.
   /// @throws Error{unsupported} saying what to install.
   [[nodiscard]] static std::shared_ptr<UcpLibrary const> open();
 
-  /// @throws Error{system} with `call` and UCX's words, unless `status` is UCS_OK.
+  /// @throws Error{system} with `call` and UCX's text for `status`, unless that is UCS_OK.
   void check(ucs_status_t status, char const* call) const;
 };
 

@@ -14,6 +14,12 @@ void UcxTransport::check_peer(int peer) const {
               fmt::format("rank {} exchanges no messages with rank {} of {}", rank(), peer, size()));
 }
 
+void UcxTransport::throw_if_failed() {
+  if (!channel_.has_failed()) return;
+  abandon();
+  channel_.throw_if_failed(&purpose_);
+}
+
 std::size_t UcxTransport::take_slot() {
   if (free_.empty()) {
     slots_.emplace_back();
@@ -32,7 +38,7 @@ void UcxTransport::free_slot(std::size_t index) noexcept {
 
 Transport::Request UcxTransport::start_send(int to, std::span<std::byte const> bytes) {
   check_peer(to);
-  channel_.throw_if_failed(&purpose_);
+  throw_if_failed();
   auto const index = take_slot();
   auto& slot = slots_[index];
   slot.receives = false;
@@ -42,7 +48,7 @@ Transport::Request UcxTransport::start_send(int to, std::span<std::byte const> b
 
 Transport::Request UcxTransport::start_recv(int from, std::span<std::byte> bytes) {
   check_peer(from);
-  channel_.throw_if_failed(&purpose_);
+  throw_if_failed();
   auto const index = take_slot();
   auto& slot = slots_[index];
   slot.receives = true;
@@ -62,7 +68,7 @@ void UcxTransport::wait(Request& request) {
   auto const index = static_cast<std::size_t>(request) - 1;
   request = Request::none;
   auto& slot = slots_[index];
-  if (!slot.used) return channel_.throw_if_failed(&purpose_);  // void
+  if (!slot.used) return channel_.throw_if_failed(&purpose_);  // the request is void since a failure
   try {
     check(slot, channel_.wait(purpose_, slot.operation));
   } catch (Error const&) {
@@ -78,6 +84,11 @@ void UcxTransport::check(Slot const& slot, bool fits) {
       ErrorCode::mismatch,
       fmt::format("rank {} sent rank {} {} bytes, which expects {} ({})", slot.operation.peer(), rank(),
                   fits ? fmt::format("{}", slot.operation.bytes()) : "more", slot.expected, purpose_.describe()));
+}
+
+void UcxTransport::fail(ErrorCode code, std::string const& message) noexcept {
+  channel_.fail(code, message);  // first, since abandon() may end connections
+  abandon();
 }
 
 void UcxTransport::abandon() noexcept {

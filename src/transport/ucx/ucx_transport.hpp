@@ -9,14 +9,14 @@
 
 namespace weft::ucx {
 
-/// A Transport of tagged messages over UCX. Messages go straight from and to callers' memory.
+/// A Transport of tagged messages over UCX, which go straight from and to callers' memory.
 class UcxTransport final : public Transport {
  public:
-  /// The channel must outlive it, and carries no other messages of Tag::Kind::step.
+  /// The channel must outlive it, and must carry no other messages of Tag::Kind::step.
   explicit UcxTransport(Channel& channel) : channel_(channel) {}
   ~UcxTransport() override;
 
-  /// What its waits are for from now on: their time limit, and how errors describe them.
+  /// Sets what its waits are for from now on: their time limit, and how errors describe them.
   void set_purpose(Purpose purpose) { purpose_ = std::move(purpose); }
   [[nodiscard]] Purpose const& purpose() const noexcept { return purpose_; }
 
@@ -25,6 +25,7 @@ class UcxTransport final : public Transport {
   [[nodiscard]] Request start_send(int to, std::span<std::byte const> bytes) override;
   [[nodiscard]] Request start_recv(int from, std::span<std::byte> bytes) override;
   void wait(Request& request) override;
+  void fail(ErrorCode code, std::string const& message) noexcept override;
 
  private:
   struct Slot {
@@ -35,16 +36,19 @@ class UcxTransport final : public Transport {
   };
 
   void check_peer(int peer) const;
+  /// Where there is a failure, abandons everything that is under way, whose memory the caller may then free, and
+  /// throws.
+  void throw_if_failed();
   [[nodiscard]] std::size_t take_slot();
   void free_slot(std::size_t index) noexcept;
   [[nodiscard]] Request started(std::size_t index);
   void check(Slot const& slot, bool fits);
-  /// Ends all that is under way, for good.
+  /// Ends everything that is under way, for good.
   void abandon() noexcept;
 
   Channel& channel_;
   Purpose purpose_;
-  std::deque<Slot> slots_;  // stable addresses
+  std::deque<Slot> slots_;  // with stable addresses
   std::vector<std::size_t> free_;
 };
 

@@ -15,14 +15,14 @@
 
 namespace weft::ucx {
 
-/// Memory of each rank that the others write to without its doing. A window is made by all ranks at once and has the
-/// same number on all, at an address of each one's own.
+/// Memory of each rank that other ranks write to without its taking part (remote access). All ranks make a window at
+/// once; it has the same number on all, and an address of its own on each.
 ///
-/// Any thread. After a failure somebody may still be writing: a window's memory then stays until this goes, which
-/// outlives the channel.
+/// Any thread. After a failure another rank may still be writing, so a window's memory is then kept until this object
+/// is destroyed, which outlives the channel.
 class Windows : public std::enable_shared_from_this<Windows> {
  public:
-  /// Where something lies. Bytes: it is told from rank to rank.
+  /// Where something lies. Ranks exchange it as bytes.
   struct Place {
     static constexpr std::uint64_t kNone = 0;
 
@@ -39,40 +39,40 @@ class Windows : public std::enable_shared_from_this<Windows> {
   Windows(Windows const&) = delete;
   Windows& operator=(Windows const&) = delete;
 
-  // The next window is made in two steps, by one thread at a time.
+  // A window is made in two steps, begin() and complete(), by one thread at a time.
 
-  /// Registers `memory`; empty where UCX cannot.
+  /// Registers `memory` for the next window; empty where UCX cannot.
   [[nodiscard]] std::optional<Key> begin(std::shared_ptr<void> memory, std::size_t bytes);
-  /// `keys`: of all ranks; empty where some have none, and no window is made. Returns the owner's hold on the memory.
+  /// `keys`: of all ranks; empty where some rank has none, and then no window is made. Returns what owns the memory.
   [[nodiscard]] std::shared_ptr<void> complete(std::vector<Key> const& keys);
-  /// Whether this rank can write to all of the latest window. Where one cannot, all disuse() it.
+  /// Whether this rank can write to the latest window of every rank. Where some rank cannot, all disuse_latest().
   [[nodiscard]] bool reaches_latest() const noexcept;
   void disuse_latest() noexcept;
 
-  /// The first window that this rank still holds. Others may write to each other's after that, and this rank to
-  /// theirs; what is before all ranks' firsts is forgotten.
+  /// The number of the first window whose memory this rank still holds. Windows before the first ones of all ranks are
+  /// not needed by any rank, and may be forgotten.
   [[nodiscard]] std::uint64_t first_held() const noexcept;
   void forget_before(std::uint64_t number) noexcept;
 
-  /// Whether any was made: on all ranks or on none.
+  /// Whether any window was made; the same on all ranks.
   [[nodiscard]] bool has_any() const noexcept;
   /// Where `data` lies in a window that is still held.
   [[nodiscard]] Place find(void const* data, std::size_t bytes) const noexcept;
-  /// Writes `bytes` to `to`'s memory, from `place` on; done when they may be written again.
+  /// Writes `bytes` to the memory of rank `to`, from `place` on. It is done when `bytes` may be written again.
   void start_put(Pending& operation, int to, std::span<std::byte const> bytes, Place const& place);
 
-  /// Before the channel goes.
+  /// To be called before the channel is destroyed.
   void close() noexcept;
 
  private:
   struct Window {
-    std::shared_ptr<void> memory{};  ///< null once its owner has let go of it: others may hold theirs for longer
+    std::shared_ptr<void> memory{};  ///< null once this rank has released it; other ranks may hold theirs for longer
     std::size_t bytes = 0;
     ucp_mem_h registration = nullptr;
-    bool is_reached = true;  ///< with all keys
+    bool is_reached = true;  ///< all keys could be unpacked
     bool is_used = true;
-    std::vector<std::uint64_t> addresses{};  ///< of each rank's
-    std::vector<ucp_rkey_h> keys{};          ///< null: this rank's own
+    std::vector<std::uint64_t> addresses{};  ///< by rank
+    std::vector<ucp_rkey_h> keys{};          ///< by rank; null for this one
   };
 
   void release(std::uint64_t number) noexcept;
@@ -84,7 +84,7 @@ class Windows : public std::enable_shared_from_this<Windows> {
   Window next_;
   std::uint64_t latest_ = Place::kNone;
   std::map<std::uint64_t, Window> windows_;
-  std::vector<std::shared_ptr<void>> kept_;  // after a failure
+  std::vector<std::shared_ptr<void>> kept_;  // memory released after a failure
 };
 
 }  // namespace weft::ucx

@@ -14,18 +14,19 @@ namespace weft::ucx {
 namespace {
 
 constexpr unsigned kNoticeId = 1;
-/// For what was sent to leave before a worker ends, and for operations to end that were told to.
+/// How long sent data gets to leave before a worker is destroyed, and cancelled operations to end.
 constexpr auto kLastWords = std::chrono::seconds(1);
-/// How often UCX looks whether peers are there whose end nothing else tells, such as those behind shared memory.
+/// How often UCX checks that peers are there. This finds the end of those that nothing else reports, such as peers over
+/// shared memory.
 constexpr char const* kKeepalive = "500ms";
 
-/// Unless the user has set it.
+/// Sets an option of UCX, unless the user has set it.
 void configure(UcpLibrary const& ucp, ucp_config_t* config, std::string const& name, std::string const& value) {
   if (std::getenv(("UCX_" + name).c_str()) != nullptr) return;
   ucp.check(ucp.ucp_config_modify(config, name.c_str(), value.c_str()), ("ucp_config_modify " + name).c_str());
 }
 
-/// Whether nothing but interfaces of the kernel's network is named: InfiniBand devices stand with their port.
+/// Whether only interfaces of the kernel's network are named: names of InfiniBand devices contain a port.
 bool are_interfaces(std::string const& devices) noexcept {
   return !devices.empty() && devices.find(':') == std::string::npos;
 }
@@ -39,8 +40,8 @@ bool has_newer_protocols() noexcept {
   return asked != nullptr && (asked[0] == 'y' || asked[0] == 'Y' || asked[0] == '1');
 }
 
-/// Where several interfaces are named, each message goes over all of them at once. Only UCX's newer protocols, which
-/// are the default of later versions than 1.13, divide messages that leave unasked.
+/// Where several interfaces are named, divides each message between all of them. Only UCX's newer protocols, which are
+/// the default of versions later than 1.13, divide messages that leave before the receiver has asked for them.
 void use_rails(UcpLibrary const& ucp, ucp_config_t* config, std::string const& devices) {
   auto const rails = 1 + std::count(devices.begin(), devices.end(), ',');
   configure(ucp, config, "MAX_EAGER_RAILS", std::to_string(rails));
@@ -114,7 +115,7 @@ Worker::Worker(std::string const& devices, bool rma, int ranks, Hear hear)
 Worker::~Worker() {
   std::lock_guard const lock(mutex_);
   ucp_request_param_t const plain{};
-  // What was sent has to leave; peers that are stopped do not hold this rank up for long.
+  // What was sent must still leave; the limit is there for peers that are stopped.
   auto const end = Clock::now() + kLastWords;
   auto all_left = true;
   if (first_broken() < 0) {
@@ -122,7 +123,7 @@ Worker::~Worker() {
   } else if (aborts_on_unfinished_) {
     all_left = advance_until(end, [&] { return all_noticed(); });
   }
-  // All that is UCX's stays as it is, for the process's end to close.
+  // UCX cannot be closed safely: its objects are left as they are until the process ends.
   if (stopped_ || (aborts_on_unfinished_ && !all_left)) return;
   drain();
   for (auto const& peer : peers_) close(peer.rank);
@@ -206,7 +207,7 @@ void Worker::begin(Pending& operation, int peer, bool receives) noexcept {
 }
 
 void Worker::take(Pending& operation, ucs_status_ptr_t request) noexcept {
-  if (operation.is_done()) return;  // its callback was called meanwhile
+  if (operation.is_done()) return;  // UCX has called its callback already
   if (!UCS_PTR_IS_PTR(request)) return finish(operation, UCS_PTR_RAW_STATUS(request), 0);
   operation.request_ = request;
 }
@@ -242,7 +243,7 @@ void Worker::start_recv(Pending& operation, int from, Tag const& tag, std::span<
   if (stopped_) return finish(operation, UCS_ERR_CONNECTION_RESET, 0);
   constexpr auto kWholeTag = ~ucp_tag_t{0};
   ucp_request_param_t how{};
-  // Always by the callback: for messages that are there already, UCX 1.13 does not tell otherwise how long they are.
+  // The callback is always called, even for messages that are there already: UCX 1.13 tells their length only there.
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   how.cb.recv = &Worker::on_received;
   how.user_data = &operation;
@@ -436,7 +437,7 @@ void Worker::sleep(std::uint64_t seen, Clock::duration limit) {
   lock.lock();
   watched_ = false;
   advance();
-  changed_.notify_all();  // one of those that followed takes over
+  changed_.notify_all();  // one of the followers takes over
 }
 
 void Worker::wake() noexcept {

@@ -35,7 +35,7 @@ class Vocabulary {
       own_op_ = true;
     } else if (reduces(one.kind)) {
       type_ = *perf::mpi_type(one.dtype);
-      op_ = *perf::mpi_op(one.op);
+      op_ = *perf::mpi_op(one.op, one.dtype);
       return;
     }
     MPI_Type_contiguous(static_cast<int>(element_bytes_), MPI_BYTE, &type_);
@@ -110,7 +110,7 @@ bool mpi_knows(Case const& one) {
   if (!reduces(one.kind)) return true;
   if (one.kind == Kind::reduce_scatter_v && one.gaps) return false;
   if (one.op == ReduceOp::user) return !one.gaps;
-  if (!perf::mpi_type(one.dtype) || !perf::mpi_op(one.op)) return false;
+  if (!perf::mpi_type(one.dtype) || !perf::mpi_op(one.op, one.dtype)) return false;
   if (one.dtype == DataType::boolean) return is_logical(one.op);
   // Integers that overflow are nobody's business; Open MPI's short ones stop at their limits.
   if (size_of(one.dtype) <= 2 && (one.op == ReduceOp::sum || one.op == ReduceOp::prod))

@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <string>
+
 #include "collectives/p2p/simulated_case.hpp"
 #include "weft/error.hpp"
 
@@ -75,6 +80,46 @@ TEST(P2pFailures, RanksThatCallDifferentlyAreTold) {
         throw;
       },
       Error);
+}
+
+/// One of two ranks, whose memory ends when it sends.
+class ExhaustedTransport final : public Transport {
+ public:
+  [[nodiscard]] int rank() const noexcept override { return 0; }
+  [[nodiscard]] int size() const noexcept override { return 2; }
+  [[nodiscard]] Request start_send(int /*to*/, std::span<std::byte const> /*bytes*/) override {
+    throw std::bad_alloc();
+  }
+  [[nodiscard]] Request start_recv(int /*from*/, std::span<std::byte> bytes) override {
+    received_ = bytes;
+    return Request{1};
+  }
+  void wait(Request& request) override { request = Request::none; }
+  void fail(ErrorCode code, std::string const& message) noexcept override {
+    std::fill(received_.begin(), received_.end(), std::byte{1});  // is there yet
+    code_ = code;
+    message_ = message;
+  }
+
+  std::optional<ErrorCode> code_;
+  std::string message_;
+
+ private:
+  std::span<std::byte> received_;
+};
+
+TEST(P2pFailures, AllAreToldOfARankThatHasNoMemoryLeftBeforeItGivesUpWhatIsUnderWay) {
+  std::vector<float> data(512);
+  Call call;
+  call.contract = {.count = data.size(), .operation = Operation::all_reduce, .dtype = DataType::f32};
+  call.send = call.recv = data.data();
+  for (auto const& algorithm : p2p::algorithms()) {
+    if (!p2p::can_run(algorithm, call)) continue;
+    ExhaustedTransport transport;
+    EXPECT_THROW(p2p::run(algorithm, transport, call), std::bad_alloc) << algorithm.name;
+    EXPECT_EQ(transport.code_, ErrorCode::out_of_memory) << algorithm.name;
+    EXPECT_NE(transport.message_.find("rank 0: all_reduce("), std::string::npos) << transport.message_;
+  }
 }
 
 TEST(P2pFailures, WhatAnAlgorithmCannotDoIsRefused) {

@@ -51,7 +51,12 @@ struct FakeCuda {
   }
   static cudaError_t set_device(int wanted) {
     FakeGpu::current_device = wanted;
+    gpu().touch(wanted);
     return cudaSuccess;
+  }
+  static bool has_context(int device) {
+    std::scoped_lock const lock(gpu().mutex_);
+    return gpu().contexts_.count(device) != 0;
   }
   static cudaError_t device_get_attribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
     *value = 1;
@@ -82,13 +87,14 @@ struct FakeCuda {
     if (!queue) return;
     auto const end = std::make_shared<Signal>(gpu().ending());
     queue->push([end] { end->set(); });
-    end->wait();
+    end->wait(queue->broken());
   }
 
   static cudaError_t stream_create(cudaStream_t* stream, unsigned /*flags*/, int priority) {
     auto const status =
         begin(priority < 0 ? "cudaStreamCreateWithPriority(high)" : "cudaStreamCreateWithPriority", nullptr);
     if (status != cudaSuccess) return status;
+    gpu().touch(FakeGpu::current_device);
     auto queue = std::make_shared<FakeGpu::Queue>(gpu().ending());
     *stream = reinterpret_cast<cudaStream_t>(queue.get());
     std::scoped_lock const lock(gpu().mutex_);
@@ -107,8 +113,11 @@ struct FakeCuda {
   static cudaError_t stream_synchronize(cudaStream_t stream) {
     if (auto const status = begin("cudaStreamSynchronize", stream); status != cudaSuccess) return status;
     if (auto const status = unsafe("cudaStreamSynchronize"); status != cudaSuccess) return status;
-    wait_for(stream);
-    return cudaSuccess;
+    auto const queue = gpu().queue_of(stream);
+    if (!queue || !queue->broken()) wait_for(stream);
+    if (!queue || !queue->broken()) return cudaSuccess;
+    queue->drain();
+    return left(cudaErrorIllegalAddress);
   }
   static cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
     if (auto const status = begin("cudaStreamWaitEvent", stream); status != cudaSuccess) return status;
@@ -126,7 +135,7 @@ struct FakeCuda {
       gpu().violate("a stream under capture waits for what was not captured with it");
       return cudaErrorStreamCaptureIsolation;
     }
-    if (auto const point = what->point) queue->push([point] { point->wait(); });
+    if (auto const point = what->point) queue->push([point, on = queue.get()] { point->wait(on->broken()); });
     return cudaSuccess;
   }
   static cudaError_t launch_host_func(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -140,9 +149,10 @@ struct FakeCuda {
     return gpu().enqueue(stream, std::move(task));
   }
   static cudaError_t stream_wait_value(cudaStream_t stream, std::uint32_t* word, std::uint32_t value) {
-    return on_word("cuStreamWaitValue32", stream, [word, value, &ending = gpu().ending()] {
+    auto const queue = gpu().queue_of(stream);
+    return on_word("cuStreamWaitValue32", stream, [word, value, &ending = gpu().ending(), on = queue.get()] {
       std::atomic_ref const seen(*word);
-      while (static_cast<std::int32_t>(seen.load(std::memory_order_acquire) - value) < 0 && !ending)
+      while (!on->broken() && static_cast<std::int32_t>(seen.load(std::memory_order_acquire) - value) < 0 && !ending)
         std::this_thread::sleep_for(std::chrono::microseconds(20));
     });
   }
@@ -238,6 +248,7 @@ struct FakeCuda {
     if (capture) return cudaSuccess;
     auto const point = std::make_shared<Signal>(gpu().ending());
     what->point = point;
+    what->on = queue;
     return gpu().enqueue(stream, [point] { point->set(); });
   }
   /// What is to be reached, or null with the reason why that cannot be asked.
@@ -249,6 +260,7 @@ struct FakeCuda {
       gpu().violate(std::string(name) + " of a captured event");
       why = cudaErrorCapturedEvent;
     }
+    if (what->point && what->on->broken()) why = left(cudaErrorIllegalAddress);
     return why == cudaSuccess ? what->point : nullptr;
   }
   static cudaError_t event_query(cudaEvent_t event) {
@@ -275,6 +287,7 @@ struct FakeCuda {
 
   static cudaError_t allocate(char const* name, void** memory, std::size_t bytes, void const* on) {
     if (auto const status = begin(name, on, bytes); status != cudaSuccess) return status;
+    gpu().touch(FakeGpu::current_device);
     *memory = gpu().take_memory(bytes);
     return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
   }
@@ -328,14 +341,17 @@ struct FakeCuda {
     return allocate("cudaHostAlloc", memory, bytes, nullptr);
   }
   static cudaError_t free_host(void* memory) {
+    gpu().touch(FakeGpu::current_device);
     begin("cudaFreeHost", nullptr);
     gpu().return_memory(memory);
     return cudaSuccess;
   }
-  static cudaError_t memcpy_async(void* to, void const* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
+  static cudaError_t memcpy_async(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                                   cudaStream_t stream) {
     if (auto const status = begin("cudaMemcpyAsync", stream, bytes); status != cudaSuccess) return status;
+    auto const maker = gpu().queue_of(stream)->maker();
     return gpu().enqueue(stream, [=] {
+      if (kind == cudaMemcpyHostToDevice && gpu().breaks_at_copy_in_ == maker) return gpu().break_streams_of(maker);
       std::memcpy(to, from, bytes);
       gpu().note_copy();
     });
@@ -345,6 +361,8 @@ struct FakeCuda {
                                      cudaStream_t stream) {
     if (auto const status = begin("cudaMemcpy2DAsync", stream, width * rows); status != cudaSuccess) return status;
     if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+    constexpr std::size_t kMostPitch = 2147483647;
+    if (to_pitch > kMostPitch || from_pitch > kMostPitch) return left(cudaErrorInvalidPitchValue);
     return gpu().enqueue(stream, [=] {
       for (std::size_t row = 0; row < rows; ++row) {
         std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
@@ -354,6 +372,7 @@ struct FakeCuda {
     });
   }
   static cudaError_t host_register(void* /*memory*/, std::size_t bytes, unsigned /*flags*/) {
+    gpu().touch(FakeGpu::current_device);
     return begin("cudaHostRegister", nullptr, bytes);
   }
   static cudaError_t host_unregister(void* /*memory*/) { return begin("cudaHostUnregister", nullptr); }
@@ -374,6 +393,7 @@ cuda::CudaFunctions const& FakeGpu::functions() {
       .get_device_count = FakeCuda::get_device_count,
       .get_device = FakeCuda::get_device,
       .set_device = FakeCuda::set_device,
+      .has_context = FakeCuda::has_context,
       .device_get_attribute = FakeCuda::device_get_attribute,
       .device_get_stream_priority_range = FakeCuda::stream_priority_range,
       .device_synchronize = FakeCuda::device_synchronize,

@@ -309,6 +309,9 @@ TEST_F(FakeFullySharded, WhatIsNotThereOnAGpuIsNamed) {
     FullyShardedOptions scaled;
     scaled.gradients.scaler = &scaler;
     refused({memory.view()}, AdamWOptions{}, scaled, "GradScaler(options, device)");
+    GradScaler on_gpu({}, kGpu);
+    scaled.gradients.scaler = &on_gpu;
+    refused({host.view()}, AdamWOptions{}, scaled, "the parameters on cpu");
   });
 }
 

@@ -37,6 +37,11 @@ void Signal::wait() const {
   while (!set_ && !ending_) changed_.wait_for(lock, std::chrono::milliseconds(20));
 }
 
+void Signal::wait(std::atomic<bool> const& given_up) const {
+  std::unique_lock lock(mutex_);
+  while (!set_ && !ending_ && !given_up) changed_.wait_for(lock, std::chrono::milliseconds(20));
+}
+
 std::chrono::steady_clock::time_point Signal::when() const {
   std::scoped_lock const lock(mutex_);
   return when_;
@@ -147,12 +152,24 @@ void FakeGpu::release(Stream const& stream) {
   queue_of(cuda::handle_of(stream))->hold(false);
 }
 
+void FakeGpu::break_streams_here() {
+  break_streams_of(std::this_thread::get_id());
+}
+
+void FakeGpu::break_streams_of(std::thread::id maker) {
+  std::scoped_lock const lock(mutex_);
+  for (auto const& [handle, queue] : streams_) {
+    if (queue->maker() == maker) queue->break_down();
+  }
+}
+
 cudaError_t FakeGpu::enqueue(cudaStream_t stream, std::function<void()> task) {
   auto const queue = queue_of(stream);
   if (!queue) {
     violate("a stream was used that is not there");
     return cudaErrorInvalidResourceHandle;
   }
+  if (queue->broken()) return cudaErrorIllegalAddress;
   queue->push(std::move(task));
   return cudaSuccess;
 }
@@ -205,6 +222,16 @@ void FakeGpu::launch(std::shared_ptr<Graph const> const& graph, cudaStream_t str
   queue_of(stream)->push([graph] {
     for (auto const& task : graph->tasks) task();
   });
+}
+
+std::set<int> FakeGpu::contexts() const {
+  std::scoped_lock const lock(mutex_);
+  return contexts_;
+}
+
+void FakeGpu::touch(int device) {
+  std::scoped_lock const lock(mutex_);
+  contexts_.insert(device);
 }
 
 std::size_t FakeGpu::live_bytes() const {

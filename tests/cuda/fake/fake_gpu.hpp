@@ -26,6 +26,8 @@ class Signal {
   void set();
   [[nodiscard]] bool is_set() const;
   void wait() const;
+  /// No longer than until `given_up`.
+  void wait(std::atomic<bool> const& given_up) const;
   [[nodiscard]] std::chrono::steady_clock::time_point when() const;
 
  private:
@@ -94,6 +96,10 @@ class FakeGpu {
   /// Nothing that is enqueued on the stream from now on runs, until release().
   void hold(Stream const& stream);
   void release(Stream const& stream);
+  /// As where a kernel has written to where it may not: streams that this thread has made do nothing any more, and all
+  /// that is asked of them and of events on them fails. At once, or when a copy to the device comes up there.
+  void break_streams_here();
+  void break_streams_here_at_copy_in() { breaks_at_copy_in_ = std::this_thread::get_id(); }
 
   // Capture, as cudaStreamBeginCapture and what belongs to it.
   struct Graph {
@@ -118,6 +124,9 @@ class FakeGpu {
   /// The same of a kernel.
   cudaError_t launch_kernel(cudaStream_t stream, std::function<void()> kernel);
   [[nodiscard]] bool is_capturing(cudaStream_t stream) const;
+  /// Devices that something was done on, or that were made current.
+  [[nodiscard]] std::set<int> contexts() const;
+  void touch(int device);
   [[nodiscard]] std::size_t live_bytes() const;
   [[nodiscard]] std::size_t live_streams() const;
   [[nodiscard]] std::size_t live_events() const;
@@ -128,12 +137,14 @@ class FakeGpu {
 
  private:
   friend struct FakeCuda;
+  void break_streams_of(std::thread::id maker);
   [[nodiscard]] std::shared_ptr<Queue> queue_of(cudaStream_t stream) const;
 
   int const devices_;
   std::atomic<bool> ending_{false};
   std::atomic<std::size_t> copies_run_{0};
-  mutable std::mutex mutex_;  // of all that follows
+  std::atomic<std::thread::id> breaks_at_copy_in_{};  // whose streams
+  mutable std::mutex mutex_;                          // of all that follows
   std::vector<FakeCall> calls_;
   std::vector<std::string> violations_;
   std::map<std::string, std::deque<cudaError_t>> failures_;
@@ -142,6 +153,7 @@ class FakeGpu {
   std::set<Event*> events_;
   std::map<void*, std::size_t> memory_;
   std::vector<std::shared_ptr<Queue>> defaults_;  // by device
+  std::set<int> contexts_;
   unsigned long long captures_ = 0;
   int capturing_ = 0;                               ///< in global mode
   std::map<std::thread::id, int> own_;              ///< in thread-local mode, by thread

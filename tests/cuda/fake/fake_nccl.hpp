@@ -15,8 +15,8 @@
 namespace weft::test {
 
 /// An NCCL whose ranks are threads of this process and whose memory is the FakeGpu's: its calls move and reduce data
-/// when their turn on the fake streams comes. Calls that differ between ranks never end, until somebody stops them. One
-/// at a time, while there is a FakeGpu.
+/// when their turn on the fake streams comes. Calls that differ between ranks never end, until somebody stops them.
+/// What one rank stops ends on the others too, with garbage. One at a time, while there is a FakeGpu.
 ///
 /// Communicators are non-blocking, and as unforgiving as NCCL's: what is made is written to its address later, calls
 /// are on their stream later, both when the communicator says that it is no longer in progress; until then it takes no
@@ -48,6 +48,8 @@ class FakeNccl {
   bool init_hangs = false;
   /// ncclCommWindowRegister succeeds without giving a window, as where GPUs do not reach one another.
   bool without_windows = false;
+  /// ncclCommWindowRegister does not come to its end, until the communicator is stopped.
+  bool windows_hang = false;
   /// ncclCommAbort waits until this is false again.
   std::atomic<bool> abort_hangs{false};
   /// After so many collectives for which all ranks have come the next do not end, until they are stopped; -1: all do.

@@ -39,6 +39,25 @@ TEST_F(FakeNcclFailures, AbortReachesEveryRank) {
   });
 }
 
+// Its kernel ends when another rank stops its own, before this rank has heard of that.
+TEST_F(FakeNcclFailures, WhatEndsSinceAnotherRankHasStoppedHasNotSucceeded) {
+  nccl.ending_collectives = 0;
+  run_thread_ranks(2, [&](Communicator& world) {
+    for (int round = 0; round < 20; ++round) {
+      FakeNccl::connect(world);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(4, 1.0F);
+      Work const work = reduce(world, values, stream);
+      world.barrier();
+      std::this_thread::sleep_for(3ms);  // so that both kernels run
+      if (world.rank() == 0) DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+      expect_failed(world, work, stream, ErrorCode::aborted, {"rank 0", "enough"});
+      Stream(stream).synchronize();
+      world.barrier();
+    }
+  });
+}
+
 // A stream that is stuck before NCCL's kernel: revoking does not end it, so NCCL is aborted before the Work fails.
 TEST_F(FakeNcclFailures, AWorkOfAStuckStreamFailsOnlyOnceNcclWasAborted) {
   run_ranks(2, [&](Communicator& world) {

@@ -2,6 +2,7 @@
 #include "cuda/fake/fake_nccl_calls.hpp"
 
 #include <cstring>
+#include <limits>
 
 namespace weft::test {
 namespace {
@@ -193,6 +194,7 @@ ncclResult_t FakeNcclCalls::window_register(ncclComm_t handle, void* memory, std
     gpu().violate("a window that NCCL does not take");
   *window = nullptr;
   go_on(*comm);
+  if (fake().windows_hang) comm->polls_left = std::numeric_limits<int>::max();
   if (fake().without_windows) return ncclSuccess;
   fill_later(*comm, [window, memory, comm = comm.get()] {
     *window = reinterpret_cast<ncclWindow_t>(memory);

@@ -34,6 +34,23 @@ TEST_F(FakeNcclFailures, SplitAfterAFailureThatOneRankKnowsOfBeginsAnew) {
   });
 }
 
+TEST_F(FakeNcclFailures, RanksConnectAgainAfterAFailureThatOneRankKnowsOf) {
+  Config config;
+  config.timeout = kImpatience;
+  run_thread_ranks(3,
+                   [&](Communicator& world) {
+                     FakeNccl::connect(world);
+                     Stream const stream = gpu.make_stream();
+                     world.barrier();
+                     if (world.rank() == 1) DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+                     world.connect(kGpu);
+                     std::vector<float> values(4, 1.0F);
+                     reduce(world, values, stream).wait();
+                     EXPECT_EQ(values[0], 3.0F);
+                   },
+                   {.config = config});
+}
+
 TEST_F(FakeNcclFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
   for (bool const with_revoke : {true, false}) {
     gpu.forget_calls();
@@ -80,12 +97,17 @@ TEST_F(FakeNcclFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
 }
 
 TEST_F(FakeNcclFailures, ARankThatLeavesIsNamed) {
+  std::atomic<int> called{0};
   run_ranks(3, [&](Communicator& world) {
     Stream const stream = gpu.make_stream();
     std::vector<float> values(4, 1.0F);
     reduce(world, values, stream).wait();
-    if (world.rank() == 2) return;
+    if (world.rank() == 2) {
+      while (called < 2) std::this_thread::yield();
+      return;
+    }
     Work const work = reduce(world, values, stream);
+    ++called;
     expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left", "call 2"});
   });
 }
@@ -110,6 +132,28 @@ TEST_F(FakeNcclFailures, NcclsAsynchronousErrorsFailAllRanks) {
   });
 }
 
+TEST_F(FakeNcclFailures, AGpuThatFailsFailsAllRanksAndIsNamed) {
+  run_ranks(2, [&](Communicator& world) {
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    if (world.rank() == 0) gpu.hold(stream);
+    Work const work = reduce(world, values, stream);
+    world.barrier();  // all have made the call before it fails
+    if (world.rank() == 0) gpu.break_streams_here();
+    try {
+      work.wait();
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::system) << error.what();
+      EXPECT_NE(std::string(error.what()).find("cudaEventQuery"), std::string::npos) << error.what();
+    }
+    for (int looks = 0; looks < 30'000 && !DeviceAccess::backend(world)->failure(); ++looks)
+      std::this_thread::sleep_for(1ms);
+    expect_over(world, stream, ErrorCode::system, {"rank 0: all_reduce", "call 1 on cuda:0", "cudaEventQuery"});
+    world.barrier();
+  });
+}
+
 TEST_F(FakeNcclFailures, WhoIsGoneIsNamedThoughNcclNoticesFirst) {
   std::atomic<int> told{0};
   run_ranks(3, [&](Communicator& world) {
@@ -117,10 +161,12 @@ TEST_F(FakeNcclFailures, WhoIsGoneIsNamedThoughNcclNoticesFirst) {
     std::vector<float> values(4, 1.0F);
     reduce(world, values, stream).wait();
     if (world.rank() == 2) {
+      world.barrier();
       while (told < 2) std::this_thread::yield();
       return;
     }
     Work const work = reduce(world, values, stream);
+    world.barrier();  // from NCCL's error on there is little time until it is told
     nccl.set_async_error(world.rank(), ncclRemoteError);
     ++told;
     expect_failed(world, work, stream, ErrorCode::peer_lost, {"rank 2 left", "call 2"});
@@ -193,6 +239,44 @@ TEST_F(FakeNcclFailures, ACreationThatFailsOrHangsFailsOnEveryRank) {
       },
       with_timeout(kImpatience));
   nccl.init_hangs = false;
+}
+
+TEST_F(FakeNcclFailures, MemoryThatOneRankDoesNotGetFailsTheConnectionOnEveryRank) {
+  run_thread_ranks(
+      3,
+      [&](Communicator& world) {
+        if (world.rank() == 0) gpu.fail_next("cudaMalloc", cudaErrorMemoryAllocation);
+        world.barrier();
+        try {
+          FakeNccl::connect(world);
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+          EXPECT_NE(std::string(error.what()).find("cudaMalloc"), std::string::npos) << error.what();
+        }
+      },
+      with_timeout(kImpatience));
+}
+
+TEST_F(FakeNcclFailures, AWindowThatIsNotFinishedFailsAllRanksWhoCanConnectAgain) {
+  nccl.windows_hang = true;
+  run_ranks(
+      2,
+      [&](Communicator& world) {
+        try {
+          static_cast<void>(world.allocate(1000, DataType::f32, kGpu));
+          ADD_FAILURE();
+        } catch (Error const& error) {
+          EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+          EXPECT_NE(std::string(error.what()).find("ncclCommWindowRegister"), std::string::npos) << error.what();
+        }
+        world.connect(kGpu);
+        Stream const stream = gpu.make_stream();
+        std::vector<float> values(4, 1.0F);
+        reduce(world, values, stream).wait();
+        EXPECT_EQ(values[0], 2.0F);
+      },
+      with_timeout(kImpatience));
 }
 
 TEST_F(FakeNcclFailures, MessagesThatDifferNameBothSides) {
@@ -321,6 +405,61 @@ TEST_F(FakeNcclFailures, TheFlightRecorderWritesDownWhatFailedOnTheGpu) {
                       text.find("all_reduce(4 × f32, sum)") != std::string::npos);
   }
   EXPECT_TRUE(found);
+  std::filesystem::remove_all(folder);
+}
+
+// Messages are numbered by themselves: they take no collective's place.
+TEST_F(FakeNcclFailures, TheFlightRecorderKeepsMessagesApart) {
+  std::filesystem::path const folder =
+      std::filesystem::path(::testing::TempDir()) / ("weft_fake_nccl_messages." + std::to_string(::getpid()));
+  std::filesystem::remove_all(folder);
+  Config config;
+  config.flight_directory = folder.string();
+  std::atomic<bool> aborted{false};
+  run_thread_ranks(2,
+                   [&](Communicator& world) {
+                     FakeNccl::connect(world);
+                     Stream const stream = gpu.make_stream();
+                     std::vector<float> values(4, 1.0F);
+                     reduce(world, values, stream).wait();
+                     bool const sends = world.rank() == 0;
+                     for (bool const fails : {false, true}) {
+                       world.barrier();
+                       if (fails && !sends) gpu.hold(stream);
+                       auto const some = on_gpu(values).slice(0, fails ? 2 : 3);
+                       Work const work =
+                           sends ? world.send(some, 1, {.stream = stream}) : world.recv(some, 0, {.stream = stream});
+                       if (!fails) {
+                         work.wait();
+                         continue;
+                       }
+                       world.barrier();  // both have made the call before it fails
+                       if (sends) {      // its part may be through, but whoever leaves before the abort is its reason
+                         while (!aborted) std::this_thread::yield();
+                         return;
+                       }
+                       world.abort("enough");
+                       aborted = true;
+                       EXPECT_THROW(work.wait(), Error);
+                       gpu.release(stream);
+                     }
+                     Stream(stream).synchronize();
+                   },
+                   {.config = config});
+  std::string received;
+  for (auto const& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    std::string const text{std::istreambuf_iterator<char>(file), {}};
+    if (text.find("\"name\": \"nccl\"") != std::string::npos && text.find("\"rank\": 1") != std::string::npos)
+      received = text;
+  }
+  auto const calls = received.find("\"calls\"");
+  auto const messages = received.find("\"messages\"");
+  ASSERT_LT(calls, messages) << received;
+  EXPECT_NE(received.find("all_reduce(4 × f32, sum)"), std::string::npos) << received;
+  EXPECT_EQ(received.find("\"call\": \"recv"), std::string::npos) << received;
+  for (auto const* const word : {"recv(3 × f32", "recv(2 × f32", "\"finished\"", "\"failed\"", "enough"})
+    EXPECT_NE(received.find(word, messages), std::string::npos) << word << "\n" << received;
   std::filesystem::remove_all(folder);
 }
 

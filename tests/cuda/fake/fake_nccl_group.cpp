@@ -109,6 +109,16 @@ void perform(Parts const& parts) {
   }
 }
 
+/// A kernel that is stopped does not keep those of other ranks, which end with whatever they have.
+void release(FakeNccl::Group::Meeting& meeting, int stopped) {
+  std::map<int, std::size_t> bytes;
+  for (auto const& [rank, part] : meeting.parts) bytes[rank] = result_of(meeting.parts, rank).size();
+  for (auto const& [rank, part] : meeting.parts) {
+    if (rank != stopped && bytes[rank] > 0) std::memset(part.recv, 0xdd, bytes[rank]);
+  }
+  meeting.done = true;
+}
+
 template <typename Ready>
 bool wait(FakeNccl::Comm const& comm, std::unique_lock<std::mutex>& lock, std::atomic<bool> const& ending,
           Ready const& ready) {
@@ -127,6 +137,7 @@ bool meet(FakeNccl::Comm& comm, std::uint64_t number, FakePart const& part, std:
   if (meeting.parts.size() == static_cast<std::size_t>(group.size)) {
     bool equal = true;
     for (auto const& [rank, other] : meeting.parts) equal = equal && same(part, other);
+    meeting.runs = equal;
     if (equal && FakeNccl::current().take_ending()) {
       perform(meeting.parts);
       meeting.done = true;
@@ -134,8 +145,12 @@ bool meet(FakeNccl::Comm& comm, std::uint64_t number, FakePart const& part, std:
     }
   }
   bool const met = wait(comm, lock, ending, [&] { return meeting.done; });
-  if (!met) meeting.parts.erase(comm.rank);  // nobody touches its buffers any more
-  return met;
+  if (met) return true;
+  if (meeting.runs && !ending) release(meeting, comm.rank);
+  meeting.runs = false;
+  group.changed.notify_all();
+  meeting.parts.erase(comm.rank);  // nobody touches its buffers any more
+  return false;
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ struct FakeNccl::Group {
   /// Parts of the ranks' call number k, which runs when all have come.
   struct Meeting {
     std::map<int, FakePart> parts;
+    bool runs = false;  ///< all have come, with the same call
     bool done = false;
   };
   /// Ranks that split or shrink.

@@ -329,5 +329,28 @@ TEST_F(FakeNcclTest, CapturedCallsAskTheGpuNothingAndRunWithTheGraph) {
   });
 }
 
+TEST_F(FakeNcclTest, ACapturedGroupIsCompleteForTheHost) {
+  run_ranks(1, [&](Communicator& world) {
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(4, 1.0F);
+    std::vector<float> more(4, 1.0F);
+    gpu.begin_capture(stream);
+    auto const before = gpu.host_waits_here();
+    Group group(world, {.stream = stream});
+    Work const one = world.all_reduce(on_gpu(values), on_gpu(values), Reduction::premul_sum(2));
+    world.all_reduce(on_gpu(more), on_gpu(more), Reduction::premul_sum(3));
+    Work const all = group.end();
+    EXPECT_TRUE(all.wait_for(std::chrono::seconds(10)));
+    EXPECT_TRUE(one.test());
+    all.wait_on(stream);  // a dependence of the graph all the same
+    EXPECT_EQ(gpu.host_waits_here(), before);
+    auto const graph = gpu.end_capture(stream);
+    gpu.launch(graph, stream);
+    Stream(stream).synchronize();
+    EXPECT_EQ(values[0], 2.0F);
+    EXPECT_EQ(more[0], 3.0F);
+  });
+}
+
 }  // namespace
 }  // namespace weft::test

@@ -44,6 +44,15 @@ class FakeGpu::Queue {
     changed_.notify_all();
   }
 
+  /// Nothing that is on it, or comes, runs any more.
+  void break_down() { broken_ = true; }
+  [[nodiscard]] std::atomic<bool> const& broken() const noexcept { return broken_; }
+  /// Waits until nothing runs.
+  void drain() {
+    std::unique_lock lock(mutex_);
+    while (running_ && !ending_) changed_.wait_for(lock, std::chrono::milliseconds(20));
+  }
+
   [[nodiscard]] std::shared_ptr<FakeCapture> capture() const {
     std::scoped_lock const lock(mutex_);
     return capture_;
@@ -71,10 +80,13 @@ class FakeGpu::Queue {
       if (tasks_.empty() || held_ || ending_) return;
       auto task = std::move(tasks_.front());
       tasks_.pop_front();
+      running_ = true;
       lock.unlock();
-      task();
+      if (!broken_) task();
       task = nullptr;
       lock.lock();
+      running_ = false;
+      if (broken_) changed_.notify_all();
     }
   }
 
@@ -84,6 +96,8 @@ class FakeGpu::Queue {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   std::shared_ptr<FakeCapture> capture_;
+  std::atomic<bool> broken_{false};
+  bool running_ = false;
   bool held_ = false;
   bool closed_ = false;
   std::thread worker_;  // last: it uses all of the above
@@ -93,6 +107,7 @@ class FakeGpu::Queue {
 struct FakeGpu::Event {
   std::mutex mutex;
   std::shared_ptr<Signal> point;         // null: never recorded, or captured
+  std::shared_ptr<Queue> on;             // then: where
   std::shared_ptr<FakeCapture> capture;  // of a captured one
   FakeCapture::Seen seen;                // then: what comes before it
 };

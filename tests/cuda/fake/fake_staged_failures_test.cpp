@@ -1,6 +1,7 @@
 // What becomes of calls through host memory when ranks differ, are late or leave, or the GPU fails.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "cuda/fake/on_fake_gpu.hpp"
 #include "harness/ranks.hpp"
 #include "weft/error.hpp"
+#include "weft/group.hpp"
 
 namespace weft::test {
 namespace {
@@ -70,6 +72,23 @@ TEST_F(FakeStagedFailures, CallsThatDifferNameBothAndTheRanksCanConnectAgain) {
   }
 }
 
+TEST_F(FakeStagedFailures, RanksConnectAgainAfterAFailureThatOneRankKnowsOf) {
+  Config config;
+  config.timeout = kImpatience;
+  run_thread_ranks(3,
+                   [&](Communicator& world) {
+                     connect(world);
+                     Stream const stream = gpu.make_stream();
+                     world.barrier();
+                     if (world.rank() == 1) DeviceAccess::backend(world)->fail(ErrorCode::aborted, "enough");
+                     world.connect(kGpu);
+                     std::vector<float> values(4, 1.0F);
+                     reduce(world, values, stream).wait();
+                     EXPECT_EQ(values[0], 3.0F);
+                   },
+                   {.config = config});
+}
+
 TEST_F(FakeStagedFailures, ATimeoutNamesTheRankThatDidNotMakeTheCall) {
   run_thread_ranks(2, [&](Communicator& world) {
     connect(world);
@@ -103,6 +122,7 @@ TEST_F(FakeStagedFailures, AStuckGpuIsNamedAndItsBuffersAreLeftAlone) {
 }
 
 TEST_F(FakeStagedFailures, ARankThatLeavesIsNamedAndWhatWasDoneStays) {
+  std::atomic<int> called{0};
   run_thread_ranks(3, [&](Communicator& world) {
     connect(world);
     Stream const stream = gpu.make_stream();
@@ -110,10 +130,12 @@ TEST_F(FakeStagedFailures, ARankThatLeavesIsNamedAndWhatWasDoneStays) {
     Work const first = reduce(world, values, stream);
     if (world.rank() == 2) {
       first.wait();
+      while (called < 2) std::this_thread::yield();
       return;
     }
     std::vector<float> more(4, 1.0F);
     Work const second = reduce(world, more, stream);
+    ++called;
     expect_failed(world, second, stream, ErrorCode::peer_lost, {"rank 2", "left", "call 2"});
     first.wait();  // looked at only now
     EXPECT_EQ(values[0], 3.0F);
@@ -163,6 +185,55 @@ TEST_F(FakeStagedFailures, WhatCudaRefusesFailsAllRanksAndIsNamed) {
       world.barrier();
     });
   }
+}
+
+// After that nothing sets the words that the courier waits for, before the exchange or behind it.
+TEST_F(FakeStagedFailures, AGpuThatFailsLaterFailsAllRanksAndIsNamed) {
+  for (bool const before : {true, false}) {
+    run_thread_ranks(2, [&](Communicator& world) {
+      connect(world);
+      Stream const stream = gpu.make_stream();
+      std::vector<float> values(4, 1.0F);
+      reduce(world, values, stream).wait();
+      world.barrier();
+      bool const fails = world.rank() == 0;
+      if (fails && before) gpu.hold(stream);
+      if (fails && !before) gpu.break_streams_here_at_copy_in();
+      if (!fails && !before)
+        world.barrier();  // the failing GPU has been given all of the call when it comes to its copy
+      Work const work = reduce(world, values, stream, 60s);
+      if (fails || before) world.barrier();
+      if (fails && before) gpu.break_streams_here();
+      if (fails) expect_error([&] { work.wait(); }, ErrorCode::system, {"cudaEventQuery"});
+      for (int looks = 0; looks < 30'000 && !DeviceAccess::backend(world)->failure(); ++looks)
+        std::this_thread::sleep_for(1ms);
+      expect_error([&] { static_cast<void>(reduce(world, values, stream)); }, ErrorCode::system,
+                   {"rank 0: all_reduce", "call 2", "cudaEventQuery"});
+      world.barrier();
+    });
+  }
+}
+
+TEST_F(FakeStagedFailures, AGroupThatFailsIsThroughWithItsBuffers) {
+  run_thread_ranks(2, [&](Communicator& world) {
+    connect(world);
+    Stream const stream = gpu.make_stream();
+    std::vector<float> values(world.rank() == 1 ? 5 : 4, 1.0F);
+    std::vector<float> more(4, 1.0F);
+    std::vector<float> all(8);
+    Group group(world, {.stream = stream});
+    static_cast<void>(world.all_reduce(on_gpu(values), on_gpu(values), ReduceOp::sum));
+    static_cast<void>(world.all_gather(on_gpu(more), on_gpu(all)));
+    static_cast<void>(world.all_reduce(on_gpu(all), on_gpu(all), ReduceOp::max));
+    Work const work = group.end();
+    try {
+      work.wait();
+      ADD_FAILURE();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("still in use"), std::string::npos) << error.what();
+    }
+  });
 }
 
 TEST_F(FakeStagedFailures, ADriverWithoutStreamValuesIsRefusedOnAllRanks) {

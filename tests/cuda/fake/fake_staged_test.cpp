@@ -3,12 +3,14 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "collectives/cases/attempt.hpp"
 #include "collectives/device_access.hpp"
+#include "collectives/staged/copies.hpp"
 #include "collectives/staged/staged_factory.hpp"
 #include "cuda/device_cases.hpp"
 #include "cuda/fake/on_fake_gpu.hpp"
@@ -48,6 +50,20 @@ TEST_F(FakeStagedTest, EveryCallGivesTheSerialResult) {
     }
   }
   EXPECT_GT(gpu.count("cudaMemcpy2DAsync"), 50U);
+}
+
+// Parts of 2 GiB and more; where they lie does not matter.
+TEST_F(FakeStagedTest, RowsFurtherApartThanCudaTakesAreCopiesOfTheirOwn) {
+  for (std::size_t const apart : {std::size_t{2147483647}, std::size_t{2147483648}}) {
+    std::uintptr_t const to = 4096;
+    std::uintptr_t const from = std::uintptr_t{1} << 40U;
+    staged::Copies copies;
+    for (std::size_t row = 0; row < 3; ++row) {
+      staged::add_row(copies, reinterpret_cast<std::byte*>(to + row * 64),
+                      reinterpret_cast<std::byte const*>(from + row * apart), 64);
+    }
+    EXPECT_EQ(copies.size(), apart <= 2147483647 ? 1U : 3U) << apart;
+  }
 }
 
 TEST_F(FakeStagedTest, CallsGiveWhatTheyGiveOnTheHost) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -10,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/staged/pinned.hpp"
 #include "cuda/fake/on_fake_gpu.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_stream.hpp"
+#include "runtime/cuda/cuda_work.hpp"
 #include "runtime/cuda/event_pool.hpp"
 #include "runtime/cuda/memory_pool.hpp"
 #include "weft/cuda_graph.hpp"
@@ -42,6 +45,23 @@ TEST_F(FakeStreams, EventsAreUsedAgainAndMayOutliveTheirPool) {
   EXPECT_GE(gpu.live_events(), kMany / 2);
   held.clear();
   EXPECT_EQ(gpu.live_events(), 0U);
+}
+
+TEST_F(FakeStreams, WhatWasSeenToBeThroughHasSucceededThoughTheGpuFailsLater) {
+  auto const failure = std::make_shared<cuda::SharedFailure>();
+  cuda::WorkPool pool(0, FakeGpu::functions());
+  Stream const stream = gpu.make_stream();
+  auto const seen = pool.make(*cuda::as_cuda(stream), failure, false);
+  auto const unseen = pool.make(*cuda::as_cuda(stream), failure, false);
+  EXPECT_FALSE(seen->completion.is_broken());
+  while (!seen->completion.reached()) std::this_thread::yield();
+  gpu.break_streams_here();
+  EXPECT_TRUE(seen->completion.reached());
+  EXPECT_FALSE(seen->completion.is_broken());
+  EXPECT_EQ(seen->completion.error(), nullptr);
+  EXPECT_TRUE(unseen->completion.reached());
+  EXPECT_TRUE(unseen->completion.is_broken());
+  EXPECT_NE(unseen->completion.error(), nullptr);
 }
 
 TEST_F(FakeStreams, NoTwoThreadsHaveAnEventOfAPool) {
@@ -206,6 +226,24 @@ TEST_F(FakeStreams, NothingIsLeftForTheNextLaunchToReport) {
   EXPECT_THROW(static_cast<void>(cuda::Graph::record(stream, [] { throw std::runtime_error("stop"); })),
                std::runtime_error);
   EXPECT_EQ(FakeGpu::functions().get_last_error(), cudaSuccess);
+}
+
+// Every rank of a host would have one on GPU 0, which is current where nobody has chosen.
+TEST(FakeDevices, ADeviceThatIsNotUsedGetsNoContext) {
+  FakeGpu gpu(2);
+  auto const& cuda = FakeGpu::functions();
+  auto const use_second = [&] {
+    cuda::DeviceGuard const guard(1, cuda);
+    EXPECT_EQ(FakeGpu::current_device, 1);
+  };
+  FakeGpu::current_device = 0;
+  use_second();
+  FakeGpu::current_device = 0;
+  static_cast<void>(staged::allocate_pinned(100, 1, cuda));
+  EXPECT_EQ(gpu.contexts(), std::set<int>{1});
+  static_cast<void>(cuda.set_device(0));
+  use_second();
+  EXPECT_EQ(FakeGpu::current_device, 0);
 }
 
 TEST(FakeDevices, ADefaultStreamIsThatOfItsDeviceWhicheverIsCurrent) {

@@ -232,6 +232,22 @@ TEST_F(FakeTraining, CompressedBucketsHaveTheBitsOfTheCpus) {
   });
 }
 
+TEST_F(FakeTraining, EveryRankHasResidualsOfWhatIsSent) {
+  run_ranks(2, [&](Communicator& world) {
+    Stream compute = gpu.make_stream();
+    GradientCompressor const compressor({.error_feedback = true});
+    BucketerOptions options{.unused = UnusedGradients::find, .hook = compressor.hook()};
+    options.device = kGpu;
+    options.compute = compute;
+    Bucketer bucketer(world, std::vector<TensorSpec>{{10}, {10}}, options);
+    bucketer.mark_ready(0);
+    if (world.rank() == 0) bucketer.mark_ready(1);
+    bucketer.finish();
+    compute.synchronize();
+    EXPECT_EQ(compressor.residual(1).size(), 10U);
+  });
+}
+
 TEST_F(FakeTraining, AHooksKernelsAreBehindTheGradientsAndBeforeWhatFollows) {
   run_ranks(2, [&](Communicator& world) {
     Stream compute = gpu.make_stream();

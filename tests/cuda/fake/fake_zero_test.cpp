@@ -354,6 +354,9 @@ TEST_F(FakeZero, WhatIsNotThereOnAGpuIsNamed) {
     ZeroOptions scaled = stage1;
     scaled.gradients.scaler = &scaler;
     refused({memory.view()}, AdamWOptions{}, scaled, "GradScaler(options, device)");
+    GradScaler on_gpu({}, kGpu);
+    scaled.gradients.scaler = &on_gpu;
+    refused({host.view()}, AdamWOptions{}, scaled, "the parameters on cpu");
     Stream compute = gpu.make_stream();
     Stream const other = gpu.make_stream();
     ZeroOptions options = stage1;

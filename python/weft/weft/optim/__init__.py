@@ -7,7 +7,8 @@ Those that torch has take torch's arguments, are its subclasses and load its sta
 
     max_norm        clips gradients to this 2-norm, of all groups together; ``optimizer.grad_norm`` is what it was
     zero_gradients  step() leaves zeros in the gradients, and zero_grad() has nothing left to do
-    master_weights  16-bit parameters have float32 originals, in ``state[p]["master"]`` (the default)
+    master_weights  16-bit parameters have float32 originals, in ``state[p]["master"]`` (the default). What is written to a
+                    parameter counts, but for writes by way of ``p.data``, which nobody can tell: the next step undoes them
     copies          a bfloat16 or float16 tensor for each parameter, which step() leaves its rounded values in
 """
 

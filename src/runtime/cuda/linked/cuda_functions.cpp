@@ -13,7 +13,8 @@ cudaError_t graph_instantiate(cudaGraphExec_t* made, cudaGraph_t graph) {
 #endif
 }
 
-/// One of the driver's functions as of CUDA 12, through the runtime: Weft does not link the driver. Null without it.
+/// Finds one of the driver's functions, as of CUDA 12, through the runtime, because Weft does not link the driver. Null
+/// where there is none.
 template <typename Function>
 Function driver_function(char const* name) noexcept {
   void* found = nullptr;
@@ -31,8 +32,8 @@ Function driver_function(char const* name) noexcept {
   return reinterpret_cast<Function>(found);
 }
 
-// Of every call on a GPU: the driver's functions take two thirds of the runtime's time. What they do not like, and the
-// default stream, which is the current device's, the runtime decides.
+// These two run in every call on a GPU, where the driver's functions take two thirds of the runtime's time. Where the
+// driver refuses, and for the default stream, which is the current device's, the runtime decides.
 
 cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
   using Function = CUresult (*)(CUevent, CUstream);
@@ -61,9 +62,22 @@ cudaError_t stream_capture(cudaStream_t stream, cudaStreamCaptureStatus* status,
 #endif
 }
 
+bool has_context(int device) {
+  using Find = CUresult (*)(CUdevice*, int);
+  using Ask = CUresult (*)(CUdevice, unsigned*, int*);
+  static auto const find = driver_function<Find>("cuDeviceGet");
+  static auto const ask = driver_function<Ask>("cuDevicePrimaryCtxGetState");
+  CUdevice handle = 0;
+  unsigned flags = 0;
+  int active = 0;
+  bool const told = find != nullptr && ask != nullptr && find(&handle, device) == CUDA_SUCCESS &&
+                    ask(handle, &flags, &active) == CUDA_SUCCESS;
+  return !told || active != 0;
+}
+
 using ValueFunction = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
-/// The driver's error codes are the runtime's.
+/// The driver's error codes are the same numbers as the runtime's.
 cudaError_t call_driver(ValueFunction function, cudaStream_t stream, std::uint32_t* word, std::uint32_t value,
                         unsigned flags) noexcept {
   if (function == nullptr) return cudaErrorNotSupported;
@@ -87,6 +101,7 @@ CudaFunctions const& cuda_runtime() noexcept {
       .get_device_count = cudaGetDeviceCount,
       .get_device = cudaGetDevice,
       .set_device = cudaSetDevice,
+      .has_context = has_context,
       .device_get_attribute = cudaDeviceGetAttribute,
       .device_get_stream_priority_range = cudaDeviceGetStreamPriorityRange,
       .device_synchronize = cudaDeviceSynchronize,

@@ -1,4 +1,4 @@
-#include "collectives/wire_cases.hpp"
+#include "collectives/mpi_probe/wire_cases.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The judges must say FAIL when a bar is missed: fed with made-up measurements whose verdict is known."""
+"""compare.py, compare_peers.py and their pictures: fed with made-up measurements whose verdict is known."""
 import contextlib
 import importlib.util
 import io
@@ -11,32 +11,10 @@ import tempfile
 import unittest
 import unittest.mock
 
-PERF = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "perf")
-
-
-sys.path.insert(0, PERF)  # compare.py's own imports
-sys.dont_write_bytecode = True
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, os.path.join(PERF, name + ".py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from perf_scripts import barriers, line, load, peer_line, works
 
 compare_peers = load("compare_peers")
-check_overlap = load("check_overlap")
-check_baselines = load("check_baselines")
-check_buckets = load("check_buckets")
-check_strategies = load("check_strategies")
 compare = load("compare")
-
-
-def line(peer, size, ours, theirs):
-    return {"label": peer, "bytes": size, "call_us": ours, "cost_us": ours, "peer_call_us": theirs, "peer_cost_us": theirs,
-            "limit_us": 0.1, "rounds_kept": 5}
 
 
 class ComparePeers(unittest.TestCase):
@@ -70,85 +48,20 @@ class ComparePeers(unittest.TestCase):
         good, _ = self.verdict([line("ob1", 8, 1.0, 9.0), line("ob1", 32, -1.0, 9.0)])
         self.assertFalse(good)
 
+    def test_a_disturbed_loop_without_calls_makes_no_call_cheap(self):
+        cheap = {**line("ob1", 8, 1.0, 2.0), "cost_us": 0.1, "cost_base_us": 2.9}
+        self.assertAlmostEqual(compare_peers.table_of([line("ob1", 8, 1.0, 2.0), cheap])[8]["cost_us"], 1.0)
 
-class CheckOverlap(unittest.TestCase):
-    """Every bar by itself: a report that misses one of them and no other must fail and name it."""
-    BARS = {
-        "link: step over bound": ("link", "weft", {"bound_ms": 9.0}),
-        "link: hidden over hideable": ("link", "weft", {"hidden_ms": 4.2}),
-        "link: step over no overlap": ("link", "no overlap", {"step_ms": 9.9}),
-        "link: step over no buckets": ("link", "no bucketing", {"step_ms": 9.9}),
-        "plain: step over no overlap": ("plain", "no overlap", {"step_ms": 9.7}),
-        "plain: step over one MPI call per tensor": ("plain", "MPI_Allreduce", {"step_ms": 9.9}),
-    }
+    def test_launches_without_an_undisturbed_round_do_not_count(self):
+        disturbed = {**line("ob1", 8, 0.1, 9.0), "rounds_kept": 0}
+        self.assertAlmostEqual(compare_peers.table_of([line("ob1", 8, 1.0, 2.0), disturbed])[8]["call_ratio"], 2.0)
+        good, text = self.verdict([disturbed])
+        self.assertFalse(good)
+        self.assertIn("NOTE: no undisturbed round at 8 bytes", text)
 
-    @staticmethod
-    def runs():
-        weft = {"name": "weft", "link": "x", "ranks": 2, "step_ms": 10.0, "compute_ms": 9.5, "communication_ms": 5.0,
-                "hidden_ms": 4.5, "hideable_ms": 5.0, "bound_ms": 9.6}
-        return [weft, {"name": "no overlap", "step_ms": 12.0}, {"name": "no bucketing", "step_ms": 13.0},
-                {"name": "MPI_Allreduce", "step_ms": 12.5}]
-
-    def verdict(self, reports):
-        """Exit code and the names of the bars that were missed."""
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output, \
-                contextlib.redirect_stderr(io.StringIO()):
-            paths = [os.path.join(folder, name) for name in ("link", "plain")]
-            for path in paths:
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump({"runs": reports[os.path.basename(path)]}, file)
-            before, sys.argv = sys.argv, ["check_overlap", *paths]
-            try:
-                code = check_overlap.main()
-            finally:
-                sys.argv = before
-        lines = output.getvalue().splitlines()
-        judged = [line for line in lines if line.startswith(("PASS: ", "FAIL: "))]
-        return code, {bar for bar in self.BARS for line in judged if line.startswith(f"FAIL: {bar} ")}, len(judged)
-
-    def test_all_bars_hold(self):
-        self.assertEqual(self.verdict({"link": self.runs(), "plain": self.runs()}), (0, set(), len(self.BARS)))
-
-    def test_each_missed_bar_fails_by_its_name(self):
-        for bar, (report, name, changed) in self.BARS.items():
-            reports = {"link": self.runs(), "plain": self.runs()}
-            next(run for run in reports[report] if run["name"] == name).update(changed)
-            self.assertEqual(self.verdict(reports), (1, {bar}, len(self.BARS)), bar)
-
-    def test_bars_allow_just_what_they_say(self):
-        reports = {"link": self.runs(), "plain": self.runs()}
-        reports["link"][0].update(bound_ms=10.0 / 1.0999, hidden_ms=4.251)
-        reports["link"][1]["step_ms"] = reports["link"][2]["step_ms"] = 10.0
-        reports["plain"][1]["step_ms"] = 10.0 / 1.0299
-        self.assertEqual(self.verdict(reports), (0, set(), len(self.BARS)))
-
-    def test_without_mpi_its_bar_is_skipped(self):
-        reports = {"link": self.runs(), "plain": self.runs()[:3]}
-        self.assertEqual(self.verdict(reports), (0, set(), len(self.BARS) - 1))
-
-    def test_an_unusable_report_is_no_pass(self):
-        for broken in ([], self.runs()[:1], [{**self.runs()[0], "hideable_ms": 0}, *self.runs()[1:]]):
-            self.assertEqual(self.verdict({"link": broken, "plain": self.runs()})[0], 2)
-        with contextlib.redirect_stderr(io.StringIO()):
-            before, sys.argv = sys.argv, ["check_overlap", "/nonexistent", "/nonexistent"]
-            try:
-                self.assertEqual(check_overlap.main(), 2)
-            finally:
-                sys.argv = before
-
-
-def peer_line(library, size, call, canary=1.0, **changes):
-    return {"library": library, "version": "1", "op": "all_reduce", "memory": "private", "ranks": 2, "bytes": size,
-            "time_us": call, "call_us": call, "cost_us": call, "call_base_us": 0, "cost_base_us": 2.0,
-            "canary_copy_us": 30 * canary, "canary_barrier_us": 0.1, "canary_barrier_least_us": 0.1, "canary_work_us": 20, "canary_work_least_us": 20, "wrong": 0, **changes}
-
-
-def barriers(least, most):
-    return {"canary_barrier_least_us": least, "canary_barrier_us": most}
-
-
-def works(least, most):
-    return {"canary_work_least_us": least, "canary_work_us": most}
+    def test_which_peer_is_the_better_one_has_to_be_known(self):
+        for unknown in ({**line("ucx", 8, 1.0, 1.5), "rounds_kept": 0}, line("ucx", 8, 1.0, -1.0)):
+            self.assertFalse(self.verdict([line("ob1", 8, 1.0, 9.0), unknown])[0])
 
 
 @unittest.mock.patch("compare.crowded", lambda ranks: ranks > 2)
@@ -168,6 +81,32 @@ class Compare(unittest.TestCase):
             self.assertFalse(compare.judge(compare.summary([peer_line("weft private", 8, 1.0)]), "all_reduce", 2, ["weft private"]))
         self.assertIn("FAIL: all_reduce, 2 ranks, symmetric: not measured", output.getvalue())
         self.assertIn("FAIL: all_reduce, 2 ranks, private: nothing to compare with", output.getvalue())
+
+    def test_a_size_that_no_other_library_was_measured_at_holds_no_bar(self):
+        good, text = self.verdict([peer_line("weft private", size, 1.0) for size in (8, 32)] + [peer_line("a", 8, 9.0)])
+        self.assertFalse(good)
+        self.assertIn("FAIL: all_reduce, 2 ranks, private, call: lowest ratio (32 bytes) nan", text)
+
+    def run_main(self, lines, *arguments):
+        """Exit code and what is printed of a run that measures `lines`, of libraries that are all there but Weft's symmetric one."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output, \
+                unittest.mock.patch("compare.libraries_of", lambda _: [object()]), \
+                unittest.mock.patch("compare.measure", lambda *_: lines), \
+                unittest.mock.patch.object(sys, "argv", ["compare", "--output", os.path.join(folder, "x"), *arguments]):
+            return compare.main(), output.getvalue()
+
+    def test_a_weft_that_could_not_be_set_up_holds_no_bar(self):
+        lines = [peer_line("weft private", 8, 1.0), peer_line("a", 8, 9.0)]
+        self.assertEqual(self.run_main(lines, "--bars", "--libraries", "weft-private", "gloo")[0], 0)
+        for measured in (lines, lines[1:]):
+            code, text = self.run_main(measured, "--bars", "--libraries", "weft-private", "weft-symmetric", "gloo")
+            self.assertEqual(code, 1)
+            self.assertIn("FAIL: all_reduce, 2 ranks, symmetric: not measured", text)
+
+    def test_bars_without_weft_are_refused(self):
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as left:
+            self.run_main([], "--bars", "--libraries", "gloo")
+        self.assertEqual(left.exception.code, 2)
 
     def test_disturbed_rounds_do_not_count(self):
         rows = compare.summary([peer_line("x", 8, 2.0), peer_line("x", 8, 1.0, canary=1.4), peer_line("x", 32, 5.0, canary=2)])
@@ -288,6 +227,42 @@ class Compare(unittest.TestCase):
         compare.measure([Fake("x"), Fake("y")], "all_reduce", 2, options)
         self.assertEqual(len(seen), 4)
 
+    def test_what_is_lacking_is_asked_for_by_the_size_that_was_asked_for(self):
+        seen = []
+
+        class Fake:
+            name = "x"
+
+            def launch(self, op, ranks, iterations, rounds, sizes):
+                seen.append(sizes)
+                lines = [peer_line("", size // 12 * 12, 1.0, ranks=3) for size in sizes]  # three ranks' parts of whole floats
+                return ["printf", "%s", "\n".join(map(json.dumps, lines))], dict(os.environ)
+
+        options = type("Options", (), {"rounds": 1, "iters": 1, "minbytes": 32, "maxbytes": 128 << 10, "stepfactor": 64, "timeout": 60,
+                                      "patience": 30, "barrier_us": None})
+        compare.measure([Fake()], "all_gather", 3, options)
+        sizes = [32, 2 << 10, 128 << 10]
+        self.assertEqual(seen, [sizes, sizes] + 6 * [sizes[:2]], "large ones twice, small ones eight times")
+
+    def test_a_turn_that_launches_nothing_is_the_last(self):
+        turns = []
+
+        class Fake:
+            name = "x"
+
+            def launch(self, *_):
+                return ["echo", json.dumps(peer_line("x", 8, 1.0))], dict(os.environ)
+
+        def lacking(*_):
+            turns.append(1)
+            return {"x": [7]} if len(turns) < 9 else {}  # no size of the series
+
+        options = type("Options", (), {"rounds": 1, "iters": 1, "minbytes": 8, "maxbytes": 8, "stepfactor": 4, "timeout": 60, "patience": 30,
+                                      "barrier_us": None})
+        with unittest.mock.patch("compare.lacking", lacking):
+            compare.measure([Fake()], "all_reduce", 2, options)
+        self.assertEqual(len(turns), 1)
+
     def test_where_ranks_take_turns_barriers_tell_no_distance(self):
         crowd = {"ranks": 4}
         lines = [peer_line("x", 8, 2.0, canary_barrier_us=3.0, **crowd), peer_line("x", 8, 1.0, canary_barrier_us=9.0, **crowd),
@@ -341,58 +316,6 @@ class Compare(unittest.TestCase):
         self.assertIn("bad left out: left with 1: broken", output.getvalue())
 
 
-class CheckTrainer(unittest.TestCase):
-    """What is judged of runs of train_gpt."""
-
-    @staticmethod
-    def quietly(judge, *arguments):
-        with contextlib.redirect_stdout(io.StringIO()):
-            return judge(*arguments)
-
-    def test_buckets_are_judged_by_the_best_cap(self):
-        caps = {"cap 1 MiB": [100.0] * 4, "cap 2 MiB": [110.0] * 4}
-        self.assertTrue(self.quietly(check_buckets.judge, {"weft": [101.9] * 4, **caps}))
-        self.assertFalse(self.quietly(check_buckets.judge, {"weft": [102.1] * 4, **caps}))
-
-    def test_both_bars_of_strategies(self):
-        good = {"step_ms": 107.9, "compute_ms": 95.0, "communication_ms": 50.0, "bound_ms": 100.0, "hidden_ms": 45.1, "hideable_ms": 50.0}
-        self.assertTrue(self.quietly(check_strategies.judge, "ddp", [good]))
-        self.assertFalse(self.quietly(check_strategies.judge, "ddp", [{**good, "step_ms": 108.1}]))
-        self.assertFalse(self.quietly(check_strategies.judge, "ddp", [{**good, "hidden_ms": 44.9}]))
-
-    def test_a_run_that_fails_is_no_verdict(self):
-        class Options:
-            bin, ranks, steps = "/nonexistent", 2, 1
-
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
-            Options.bin = folder
-            with open(os.path.join(folder, "train_gpt"), "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\necho broken >&2\nexit 1\n")
-            os.chmod(file.name, 0o755)
-            with self.assertRaises(SystemExit) as left:
-                check_strategies.run(Options, "ddp", "auto")
-        self.assertEqual(left.exception.code, 2)
-        self.assertIn("left 1: broken", said.getvalue())
-
-
-class CheckBaselines(unittest.TestCase):
-    LINE = {"op": "all_reduce", "ranks": 2, "memory": "symmetric", "bytes": 8, "at_most": 2.0, "measured": 1.5}
-
-    def verdict(self, time):
-        with contextlib.redirect_stdout(io.StringIO()):
-            return check_baselines.judge(self.LINE, {"time_us": time, "limit_us": 1.0, "rounds_kept": 1})[0]
-
-    def test_thresholds(self):
-        self.assertTrue(self.verdict(1.9))
-        self.assertFalse(self.verdict(2.1))
-        self.assertFalse(self.verdict(-0.1))
-
-    def test_every_kept_line_is_complete(self):
-        for path in sorted(os.listdir(os.path.join(PERF, "baselines"))):
-            for kept in check_baselines.read(os.path.join(PERF, "baselines", path)):
-                self.assertEqual(set(kept), set(self.LINE), path)
-
-
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed")
 class Plot(unittest.TestCase):
     def test_draws_one_line_a_library(self):
@@ -403,6 +326,37 @@ class Plot(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plot.draw(lines, os.path.join(folder, "x.png"))
             self.assertGreater(os.path.getsize(os.path.join(folder, "x.png")), 10000)
+
+    @staticmethod
+    def read(*lines):
+        plot = load("plot")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.jsonl")
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+            return plot.best(plot.read([path]))
+
+    def test_reads_what_the_scripts_write(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            options = type("Options", (), {"output": os.path.join(folder, "x"), "json": os.path.join(folder, "y.jsonl")})
+            compare.write(options, compare.summary([peer_line("a", 8, 1.0), peer_line("a", 32, -1.0)]))
+            compare_peers.write_json(options.json, compare_peers.SETTINGS["private"],
+                                     compare_peers.table_of([line("ob1", 8, 1.0, 3.0), line("ob1", 32, 1.0, -1.0)]))
+            plot = load("plot")
+            table = plot.best(plot.read([options.output + ".jsonl", options.json]))
+        self.assertEqual(table, {("all_reduce", 2): {"a (1)": {8: 1.0}, "weft private": {8: 1.0, 32: 1.0}, "mpi (linked)": {8: 3.0}}})
+
+    def test_draws_lines_without_a_version(self):
+        preloaded = {"library": "weft preload", "op": "allreduce", "memory": "private", "ranks": 2, "bytes": 8, "time_us": 1.0}
+        self.assertEqual(self.read(preloaded), {("allreduce", 2): {"weft preload": {8: 1.0}}})
+
+    def test_gpus_and_nccl_have_series_of_their_own(self):
+        measured = {"library": "weft", "version": "1", "op": "all_reduce", "memory": "symmetric", "ranks": 2, "bytes": 8}
+        table = self.read({**measured, "device": "cpu", "time_us": 1.0, "peer_call_us": 2.0, "peer": "mpi"},
+                          {**measured, "device": "cuda", "time_us": 3.0, "peer_call_us": 4.0, "peer": "nccl"},
+                          {**measured, "device": "cuda", "time_us": 5.0, "peer_call_us": 3.5})
+        self.assertEqual(table["all_reduce", 2], {"weft symmetric (1)": {8: 1.0}, "mpi (linked)": {8: 2.0},
+                                                  "weft symmetric cuda (1)": {8: 3.0}, "nccl (linked)": {8: 3.5}})
 
     def test_nothing_to_draw_is_an_error(self):
         with self.assertRaises(ValueError):

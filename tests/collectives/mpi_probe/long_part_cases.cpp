@@ -1,4 +1,4 @@
-#include "collectives/long_part_cases.hpp"
+#include "collectives/mpi_probe/long_part_cases.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "collectives/mpi_cases.hpp"
+#include "collectives/mpi_probe/mpi_cases.hpp"
 
 #include <fmt/format.h>
 
