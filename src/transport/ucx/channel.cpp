@@ -92,6 +92,8 @@ void Channel::connect(Purpose const& purpose) {
     await(
         purpose, [&] { return has_greeted(peer); }, peer);
   }
+  // This rank's own hellos leave only while it makes progress, which it may not do for long once this has returned.
+  worker_.flush_notices(Clock::now() + purpose.timeout);
 }
 
 void Channel::enter(Purpose const& purpose) {
