@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/memory/placed_lives.hpp"
+
 namespace weft {
 
 namespace {
@@ -38,25 +40,17 @@ std::int64_t lowest_beside(std::vector<Taken>& taken, std::int64_t alignment) {
 
 std::vector<std::int64_t> first_fit(Sections const& sections, std::span<int const> order) {
   std::vector<std::int64_t> offsets(sections.shapes.size());
-  // Most pairs never meet. The ends of all lives lie close together in memory, so that this is seen without a look at
-  // the shapes.
-  struct Life {
-    int begin;
-    int end;
-  };
-  std::vector<Life> lives;
-  lives.reserve(order.size());
+  PlacedLives placed(sections, order);
   std::vector<Taken> taken;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    Shape const& mover = sections.shapes[static_cast<std::size_t>(order[i])];
+  for (int const buffer : order) {
+    Shape const& mover = sections.shapes[static_cast<std::size_t>(buffer)];
     taken.clear();
-    for (std::size_t placed = 0; placed < i; ++placed) {
-      if (lives[placed].begin >= mover.end() || lives[placed].end <= mover.begin()) continue;
-      auto const at = static_cast<std::size_t>(order[placed]);
+    placed.visit_beside(mover, [&](int other) {
+      auto const at = static_cast<std::size_t>(other);
       add_taken(mover, sections.shapes[at], offsets[at], taken);
-    }
-    offsets[static_cast<std::size_t>(order[i])] = lowest_beside(taken, mover.alignment);
-    lives.push_back({mover.begin(), mover.end()});
+    });
+    offsets[static_cast<std::size_t>(buffer)] = lowest_beside(taken, mover.alignment);
+    placed.add(buffer);
   }
   return offsets;
 }
