@@ -89,11 +89,10 @@ void Channel::connect(Purpose const& purpose) {
     if (is_acquaintance(peer)) tell(Notice{}, peer);
   }
   for (int peer = 0; peer < size_; ++peer) {
+    // This rank's hello leaves only while it makes progress, which it may not do for long once this has returned.
     await(
-        purpose, [&] { return has_greeted(peer); }, peer);
+        purpose, [&] { return has_greeted(peer) && !worker_.owes_notice(peer); }, peer);
   }
-  // This rank's own hellos leave only while it makes progress, which it may not do for long once this has returned.
-  worker_.flush_notices(Clock::now() + purpose.timeout);
 }
 
 void Channel::enter(Purpose const& purpose) {

@@ -348,6 +348,7 @@ void Worker::send_notice(int to, std::span<std::byte const> bytes) {
   std::erase_if(notices_, [](auto const& sent) { return sent->done; });
   auto& notice = *notices_.emplace_back(std::make_unique<Notice>());
   notice.worker = this;
+  notice.to = to;
   notice.bytes.assign(bytes.begin(), bytes.end());
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -357,6 +358,11 @@ void Worker::send_notice(int to, std::span<std::byte const> bytes) {
   auto* const request =
       ucp_->ucp_am_send_nbx(endpoint, kNoticeId, nullptr, 0, notice.bytes.data(), notice.bytes.size(), &how);
   notice.done = !UCS_PTR_IS_PTR(request);
+}
+
+bool Worker::owes_notice(int to) const {
+  std::lock_guard const lock(mutex_);
+  return std::any_of(notices_.begin(), notices_.end(), [&](auto const& sent) { return sent->to == to && !sent->done; });
 }
 
 void Worker::flush_notices(Clock::time_point deadline) {

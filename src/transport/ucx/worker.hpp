@@ -115,6 +115,8 @@ class Worker {
 
   /// Sends a copy of `bytes` to the Hear function of `to`. It is lost where that rank is.
   void send_notice(int to, std::span<std::byte const> bytes);
+  /// Whether a notice to that rank still waits here, such as for its connection.
+  [[nodiscard]] bool owes_notice(int to) const;
   /// Makes progress until all notices are on their way, or until `deadline`.
   void flush_notices(Clock::time_point deadline);
 
@@ -146,6 +148,7 @@ class Worker {
   };
   struct Notice {
     Worker* worker = nullptr;
+    int to = 0;
     std::vector<std::byte> bytes;
     bool done = false;
   };
