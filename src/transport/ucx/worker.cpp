@@ -123,6 +123,9 @@ Worker::~Worker() {
   } else if (aborts_on_unfinished_) {
     all_left = advance_until(end, [&] { return all_noticed(); });
   }
+  // A socket that is closed with unread bytes in it resets its connection, and the peer may lose what was sent last.
+  while (advance() && Clock::now() < end) {
+  }
   // UCX cannot be closed safely: its objects are left as they are until the process ends.
   if (stopped_ || (aborts_on_unfinished_ && !all_left)) return;
   drain();
